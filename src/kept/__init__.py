@@ -1,0 +1,1 @@
+"""Delivery guarantees for Kafka, kept and proven."""

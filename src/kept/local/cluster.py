@@ -1,0 +1,219 @@
+"""The local cluster: one controller, three brokers and a Postgres in one directory, brought up and down as one."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kept.errors import FixConfiguration, ServerNotStarted
+from kept.local import layout as layouts
+from kept.local import ports, processes
+from kept.local.kafka import KafkaServer, Runtime
+from kept.local.layout import BROKERS, USUAL_PORTS, Layout
+from kept.local.places import cluster_directory, full_disk_told, only_one
+from kept.local.postgres import PostgresServer
+from kept.local.processes import State
+from kept.local.runtime import prepared
+from kept.local.server import READY_WITHIN, Server
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ServerStatus:
+    """One server as seen now."""
+
+    name: str
+    state: State
+    pid: int | None
+    address: str
+
+
+class Cluster:
+    """A Kafka of three brokers and a Postgres in one directory of this machine."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self.directory = cluster_directory(directory)
+
+    @property
+    def layout(self) -> Layout:
+        found = layouts.load(self.directory)
+        if found is None:
+            raise FixConfiguration(f"there is no cluster in {self.directory}", way_out="`kept up` makes one")
+        return found
+
+    @property
+    def bootstrap(self) -> str:
+        """Where Kafka's clients begin."""
+        return self.layout.bootstrap
+
+    @property
+    def dsn(self) -> str:
+        """Where Postgres' clients connect."""
+        return self.layout.dsn
+
+    def broker(self, number: int) -> KafkaServer:
+        if number not in BROKERS:
+            raise FixConfiguration(f"there is no broker {number}", way_out=f"the brokers are {BROKERS}")
+        return self._kafka(f"broker-{number}")
+
+    @property
+    def controller(self) -> KafkaServer:
+        return self._kafka("controller")
+
+    @property
+    def postgres(self) -> PostgresServer:
+        return PostgresServer(self.directory, self.layout)
+
+    def server(self, name: str) -> Server:
+        """One server by its name, as `status` shows it."""
+        known = {server.name: server for server in self._servers(self.layout)}
+        if name not in known:
+            raise FixConfiguration(f"there is no server {name!r}", way_out=f"the servers are {', '.join(known)}")
+        return known[name]
+
+    def status(self) -> list[ServerStatus]:
+        servers = self._servers(self.layout)
+        return [ServerStatus(each.name, each.state(), each.pid(), each.address) for each in servers]
+
+    def up(
+        self,
+        *,
+        fresh: bool = False,
+        first_port: int | None = None,
+        advertised: Mapping[int, str] | None = None,
+        say: Say = lambda _text: None,
+    ) -> None:
+        """Have everything running and ready; what runs already is left alone."""
+        runtime = prepared(say)
+        with self._alone("starting or stopping"):
+            if fresh:
+                self._wipe(say)
+            layout = self._arranged(first_port, advertised, say)
+            servers = self._servers(layout, lambda: runtime)
+            with self._undone_on_failure(servers):
+                self._make_ready(servers, say)
+                self._start(servers, layout, say)
+
+    def down(self, say: Say = lambda _text: None) -> None:
+        """Leave nothing running, whatever state it is in; the data stays."""
+        if not self.directory.exists():
+            self._stop_all(say)
+            return
+        with self._alone("starting or stopping"):
+            self._stop_all(say)
+
+    def _kafka(self, name: str) -> KafkaServer:
+        return KafkaServer(self.directory, name, self.layout, prepared)
+
+    def _servers(self, layout: Layout, runtime: Callable[[], Runtime] = prepared) -> list[Server]:
+        names = ["controller", *(f"broker-{number}" for number in BROKERS)]
+        kafka = [KafkaServer(self.directory, name, layout, runtime) for name in names]
+        return [*kafka, PostgresServer(self.directory, layout)]
+
+    def _alone(self, doing: str) -> AbstractContextManager[None]:
+        return only_one(self.directory / "lock", f"{doing} the cluster in {self.directory}")
+
+    def _arranged(self, first_port: int | None, advertised: Mapping[int, str] | None, say: Say) -> Layout:
+        """The cluster's layout for this run: found or made, on ports that are free or already its own."""
+        found = layouts.load(self.directory)
+        if found is None:
+            self._stop_all(say)  # of a cluster whose directory was removed under it
+        layout = found or Layout(layouts.new_cluster_id(), dict(USUAL_PORTS))
+        running = {s.name for s in self._servers(layout) if s.state() is not State.STOPPED}
+        wanted = dict(layout.ports)
+        if first_port is not None:
+            wanted |= {f"broker-{number}": first_port + number - 1 for number in BROKERS}
+            ports.require_free(wanted[f"broker-{n}"] for n in BROKERS if f"broker-{n}" not in running)
+        idle = {name: port for name, port in wanted.items() if name.removesuffix("-internal") not in running}
+        if running and "controller" in idle:
+            ports.require_free([idle["controller"]])  # the running brokers know this address and no other
+        chosen = ports.choose(idle)
+        for name, port in idle.items():
+            if chosen[name] != port:
+                say(f"port {port} is taken: {name} gets {chosen[name]} instead")
+        told = {f"broker-{number}": address for number, address in (advertised or {}).items()}
+        layout = replace(layout, ports={**wanted, **chosen}, advertised={**layout.advertised, **told})
+        with full_disk_told(self.directory):
+            layouts.save(self.directory, layout)
+        return layout
+
+    def _make_ready(self, servers: list[Server], say: Say) -> None:
+        """Write configurations, and make the data directories that are missing, side by side."""
+        steps: list[Callable[[], None]] = []
+        with full_disk_told(self.directory):
+            for server in servers:
+                if isinstance(server, PostgresServer):
+                    steps.append(server.initialise)
+                elif isinstance(server, KafkaServer):
+                    server.configure()
+                    steps += [] if server.formatted else [server.format]
+        if len(steps) > 1:
+            say("making the data directories")
+        with ThreadPoolExecutor(len(steps)) as pool:
+            for done in [pool.submit(step) for step in steps]:
+                done.result()
+
+    def _start(self, servers: list[Server], layout: Layout, say: Say) -> None:
+        for server in servers:
+            state = server.state()
+            if state is State.PAUSED:
+                say(f"{server.name} was paused: resuming it")
+                server.resume()
+            elif state is State.STOPPED:
+                say(f"starting {server.name} on {server.address}")
+                server.launch()
+        deadline = time.monotonic() + READY_WITHIN
+        for server in servers:
+            server.wait_ready(deadline - time.monotonic())
+        _wait_for_internal_topics(layout, deadline)
+
+    @contextmanager
+    def _undone_on_failure(self, servers: list[Server]) -> Iterator[None]:
+        """When starting fails or is interrupted, stop what this call started."""
+        before = {server.name for server in servers if server.state() is not State.STOPPED}
+        try:
+            yield
+        except BaseException:
+            for server in servers:
+                if server.name not in before:
+                    server.kill()
+            raise
+
+    def _stop_all(self, say: Say) -> None:
+        """Brokers first: without a controller a broker waits minutes for leave to stop."""
+        nowhere = Layout("", dict(USUAL_PORTS))  # marks need no ports, and cluster.json may be damaged
+        controller, *brokers, postgres = self._servers(nowhere)
+        running = [server for server in (controller, *brokers, postgres) if server.processes()]
+        if running:
+            say(f"stopping {', '.join(server.name for server in running)}")
+        patience = brokers[0].stops_within if controller.state() is State.RUNNING else 1.0
+        leaving = [process for broker in brokers for process in broker.processes()]
+        with ThreadPoolExecutor(1) as pool:
+            database = pool.submit(postgres.stop)
+            processes.stop(leaving, brokers[0].stop_signal, within=patience)
+            controller.stop()
+            database.result()
+
+    def _wipe(self, say: Say) -> None:
+        self._stop_all(say)
+        for entry in self.directory.iterdir():
+            if entry.name != "lock":
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+
+def _wait_for_internal_topics(layout: Layout, deadline: float) -> None:
+    from kept.local.health import internal_topics_led  # noqa: PLC0415 - a Kafka client is slow to import
+
+    while not internal_topics_led(layout.internal_bootstrap):
+        if time.monotonic() > deadline:
+            raise ServerNotStarted(
+                f"the internal topics had no leaders within {READY_WITHIN:.0f} s",
+                way_out="`kept logs` shows why; `kept up --fresh` starts over without the data",
+            )
+        time.sleep(0.1)

@@ -1,0 +1,55 @@
+"""Is the cluster ready: every broker registered and unfenced, every internal topic with leaders."""
+
+from __future__ import annotations
+
+import uuid
+from functools import lru_cache
+
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+QUIET = {"log_level": 0, "broker.address.family": "v4", "reconnect.backoff.max.ms": 250}
+
+
+@lru_cache(maxsize=4)
+def _admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+
+
+def unfenced(bootstrap: str) -> set[int]:
+    """The brokers that serve clients now: a fenced or unregistered one is not in the metadata."""
+    try:
+        return set(_admin(bootstrap).list_topics(topic="__consumer_offsets", timeout=1.0).brokers)
+    except KafkaException:
+        return set()
+
+
+def internal_topics_led(bootstrap: str) -> bool:
+    """Does every partition of the internal topics have a leader? Asks for the topics where they are missing."""
+    try:
+        topics = _admin(bootstrap).list_topics(timeout=2.0).topics
+    except KafkaException:
+        return False
+    missing = [name for name in INTERNAL_TOPICS if name not in topics]
+    if missing:
+        _call_for(missing, bootstrap)
+        return False
+    return all(
+        partition.leader >= 0 and len(partition.isrs) >= 2
+        for name in INTERNAL_TOPICS
+        for partition in topics[name].partitions.values()
+    )
+
+
+def _call_for(missing: list[str], bootstrap: str) -> None:
+    """The broker makes an internal topic when somebody asks for a coordinator."""
+    try:
+        if "__consumer_offsets" in missing:
+            for future in _admin(bootstrap).describe_consumer_groups(["kept.ready"], request_timeout=5).values():
+                future.result()
+        if "__transaction_state" in missing:
+            name = f"kept.ready.{uuid.uuid4()}"
+            Producer({"bootstrap.servers": bootstrap, "transactional.id": name, **QUIET}).init_transactions(10)
+    except KafkaException:
+        return  # not yet; the caller asks again until its deadline

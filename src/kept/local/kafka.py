@@ -1,0 +1,161 @@
+"""The Kafka servers: one controller of its own and three brokers, with replication that survives one of them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from kept.errors import ServerNotStarted
+from kept.guarantees import ExactlyOnce, broker_settings
+from kept.local import processes
+from kept.local.java import Java
+from kept.local.layout import Layout
+from kept.local.places import full_disk_told
+from kept.local.ports import HOST
+from kept.local.processes import Mark
+from kept.local.server import Server
+
+CONTROLLER_ID = 100
+HEAP = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC")
+
+# Fail over within seconds instead of Kafka's default of about ten: a laptop has no network partitions to ride out.
+QUICK_FAIL_OVER = {
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    "replica.lag.time.max.ms": "3000",
+    "group.initial.rebalance.delay.ms": "0",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+}
+SMALL = {
+    "num.partitions": "3",
+    "offsets.topic.num.partitions": "6",
+    "transaction.state.log.num.partitions": "6",
+    "share.coordinator.state.topic.num.partitions": "3",
+    "log.cleaner.dedupe.buffer.size": str(16 << 20),
+}
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What it takes to run a Kafka class: Java, the jars, and an archive of loaded classes where there is one."""
+
+    java: Java
+    jars: Sequence[Path]
+    archive: Path | None = None
+
+    def command(self, *options: str) -> list[str]:
+        shared = [f"-XX:SharedArchiveFile={self.archive}", "-Xlog:cds=off"] if self.archive else []
+        path = os.pathsep.join(str(jar) for jar in self.jars)
+        return [str(self.java.executable), *HEAP, *shared, "-cp", path, *options]
+
+
+def properties(layout: Layout, name: str, data: Path) -> dict[str, str]:
+    """server.properties of one server."""
+    common = {
+        "controller.quorum.voters": f"{CONTROLLER_ID}@{layout.listens('controller')}",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,INTERNAL:PLAINTEXT,CLIENT:PLAINTEXT",
+        "log.dirs": str(data),
+        **broker_settings(ExactlyOnce("local")).values(),
+        **QUICK_FAIL_OVER,
+        **SMALL,
+    }
+    if name == "controller":
+        return {
+            **common,
+            "process.roles": "controller",
+            "node.id": str(CONTROLLER_ID),
+            "listeners": f"CONTROLLER://{layout.listens(name)}",
+        }
+    internal = f"INTERNAL://{layout.listens(f'{name}-internal')}"
+    return {
+        **common,
+        "process.roles": "broker",
+        "node.id": name.removeprefix("broker-"),
+        "listeners": f"{internal},CLIENT://{layout.listens(name)}",
+        "advertised.listeners": f"{internal},CLIENT://{layout.tells_clients(name)}",
+        "inter.broker.listener.name": "INTERNAL",
+    }
+
+
+class KafkaServer(Server):
+    """A broker or the controller."""
+
+    def __init__(self, directory: Path, name: str, layout: Layout, runtime: Callable[[], Runtime]) -> None:
+        super().__init__(directory, name)
+        self._layout = layout
+        self._runtime = runtime
+
+    @property
+    def mark(self) -> Mark:
+        return Mark("java", f"-Dkept.server={self.folder}")
+
+    @property
+    def address(self) -> str:
+        return self._layout.listens(self.name)
+
+    @property
+    def id(self) -> int:
+        return CONTROLLER_ID if self.name == "controller" else int(self.name.removeprefix("broker-"))
+
+    @property
+    def _data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def _configuration(self) -> Path:
+        return self.folder / "server.properties"
+
+    @property
+    def formatted(self) -> bool:
+        return (self.folder / "formatted").exists()
+
+    def configure(self) -> None:
+        """Write server.properties anew; it holds nothing that is not derived."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        rows = properties(self._layout, self.name, self._data)
+        self._configuration.write_text("".join(f"{name}={value}\n" for name, value in rows.items()))
+
+    def format(self) -> None:
+        """Give an empty data directory its cluster's identity, by Kafka's own tool."""
+        for leftover in self._data.glob("*"):
+            leftover.unlink()  # an interrupted format leaves two small files
+        command = self._command("kafka.tools.StorageTool", "format", "-t", self._layout.cluster_id, "-c")
+        result = subprocess.run(
+            [*command, str(self._configuration)], capture_output=True, text=True, check=False, timeout=60
+        )
+        if result.returncode != 0:
+            raise ServerNotStarted(
+                f"the data directory of {self.name} could not be formatted: {(result.stderr or result.stdout).strip()}",
+                way_out="free some space or mend what it names, then `kept up`",
+            )
+        with full_disk_told(self.folder):
+            (self.folder / "formatted").write_text(self._layout.cluster_id)
+
+    def launch(self) -> None:
+        command = self._command(f"-Dkept.server={self.folder}", "kafka.Kafka", str(self._configuration))
+        processes.start(command, self.logs[1], os.environ)
+
+    def answers(self) -> bool:
+        """The controller: its port is open. A broker: it is registered and unfenced, so metadata lists it."""
+        if self.name == "controller":
+            with socket.socket() as probe:
+                probe.settimeout(1)
+                return probe.connect_ex((HOST, self._layout.ports["controller"])) == 0
+        from kept.local.health import unfenced  # noqa: PLC0415 - a Kafka client is slow to import
+
+        return self.id in unfenced(self._layout.internal_bootstrap)
+
+    @property
+    def options(self) -> list[str]:
+        """Where its log goes."""
+        log4j = resources.files("kept.local").joinpath("log4j2.properties")
+        return [f"-Dlog4j2.configurationFile={log4j}", f"-Dkept.log={self.logs[0]}"]
+
+    def _command(self, *arguments: str) -> list[str]:
+        return self._runtime().command(*self.options, *arguments)
