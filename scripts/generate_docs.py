@@ -53,9 +53,7 @@ def _table(settings: Settings) -> str:
     own = [row for row in settings if not _is_producers(settings, row)]
     lines = [f"### {settings.side.value}, {settings.guarantee.word}\n"]
     if len(own) < len(settings.rows):
-        lines.append(
-            "The producer's settings above count here too, each with `kafka.` before its name. Besides:\n"
-        )
+        lines.append("The producer's settings above count here too, each with `kafka.` before its name. Besides:\n")
     lines += ["| setting | value | keeps the promise | because |", "|---|---|---|---|"]
     lines += [_line(row) for row in own]
     return "\n".join(lines) + "\n"

@@ -106,6 +106,10 @@ class Busy(FixMachine):
     """Another kept command is at work in the same place."""
 
 
+class TryAgain(KeptError):
+    """Nothing was done: the same call may work later."""
+
+
 class NotPersisted(KeptError):
     """The record is not in Kafka and will not be; `retriable` says whether trying again may help."""
 

@@ -29,8 +29,7 @@ def _progress_stays() -> tuple[Row, ...]:
             "offsets.topic.replication.factor",
             "3",
             AtLeast(3, up_to=_SHORT_MAX),
-            "the progress of every group is in this topic: with a single copy it goes back, or away, "
-            "with a disk",
+            "the progress of every group is in this topic: with a single copy it goes back, or away, with a disk",
         ),
         Row(
             "min.insync.replicas",

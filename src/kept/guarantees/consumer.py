@@ -36,8 +36,7 @@ def _progress_is_ours() -> tuple[Row, ...]:
             "enable.auto.commit",
             "false",
             FALSE,
-            "a timer would record progress without regard to the effect; the order of the two is the "
-            "guarantee",
+            "a timer would record progress without regard to the effect; the order of the two is the guarantee",
             ("auto.commit.enable",),
         ),
         Row(

@@ -66,9 +66,7 @@ class ExactlyOnce:
         """An id of this name's own: `kept.<name>`, or `kept.<name>/<part>/<part>` for one of many writers."""
         for part in parts:
             if not part or SEPARATOR in part:
-                raise ValueError(
-                    f"{part!r} cannot be part of a transactional id: empty, or it contains {SEPARATOR!r}"
-                )
+                raise ValueError(f"{part!r} cannot be part of a transactional id: empty, or it contains {SEPARATOR!r}")
         return SEPARATOR.join((f"kept.{self.name}", *parts))
 
 

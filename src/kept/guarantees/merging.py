@@ -64,9 +64,7 @@ def _hidden(settings: Settings, name: str, value: object) -> WeakensGuarantee:
 
 
 def _weakens(settings: Settings, row: Row, name: str, value: object) -> WeakensGuarantee:
-    way_out = (
-        f"leave {name} out" if isinstance(row.keeps, NotSet) else f"leave {name} out, or use {row.keeps}"
-    )
+    way_out = f"leave {name} out" if isinstance(row.keeps, NotSet) else f"leave {name} out, or use {row.keeps}"
     return WeakensGuarantee(
         name, value, settings.guarantee.word, row.because, way_out=f"{way_out}; or choose another guarantee"
     )

@@ -24,12 +24,9 @@ def _at_most_once() -> tuple[Row, ...]:
         _acks(
             "1",
             OneOf(("0", "1", "all"), {"-1": "all"}),
-            "one copy is enough where a loss is allowed; 0 does not even wait for that one, all waits "
-            "for more",
+            "one copy is enough where a loss is allowed; 0 does not even wait for that one, all waits for more",
         ),
-        _retries(
-            "0", Between(0, 0), "a record whose acknowledgement was lost would be written a second time"
-        ),
+        _retries("0", Between(0, 0), "a record whose acknowledgement was lost would be written a second time"),
         Row(
             "enable.idempotence",
             "false",
@@ -57,8 +54,7 @@ def _at_least_once() -> tuple[Row, ...]:
             "enable.idempotence",
             "true",
             OneOf(("true", "false"), {**TRUE.spellings, **FALSE.spellings}),
-            "with it a retry neither repeats nor reorders; without it no record is lost, but a retry may "
-            "do both",
+            "with it a retry neither repeats nor reorders; without it no record is lost, but a retry may do both",
         ),
         _no_transaction(),
         _no_topic_by_accident(),
@@ -110,8 +106,7 @@ def _guarded() -> tuple[Row, ...]:
             "delivery.report.only.error",
             None,
             FALSE,
-            "success would go unreported, and nobody could tell a record that arrived from one that is "
-            "under way",
+            "success would go unreported, and nobody could tell a record that arrived from one that is under way",
         ),
         Row(
             "queuing.strategy",

@@ -107,14 +107,10 @@ def _short_wait() -> Row:
 def _synchronous_progress(guarantee: Guarantee) -> Row:
     if isinstance(guarantee, AtLeastOnce):
         keeps: Anything | OneOf = Anything()
-        because = (
-            "written in the background, Spark's own progress lags behind, and more is repeated after a crash"
-        )
+        because = "written in the background, Spark's own progress lags behind, and more is repeated after a crash"
     else:
         keeps = JAVA_FALSE
-        because = (
-            "written in the background, Spark's own progress lags behind: batches are cut anew after a crash"
-        )
+        because = "written in the background, Spark's own progress lags behind: batches are cut anew after a crash"
     return Row("asyncProgressTrackingEnabled", "false", keeps, because)
 
 

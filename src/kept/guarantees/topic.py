@@ -46,22 +46,19 @@ def _no_loss() -> tuple[Row, ...]:
             "unclean.leader.election.enable",
             "false",
             JAVA_FALSE,
-            "a replica that lagged behind would become leader, and what it lacks is cut off though it was "
-            "acknowledged",
+            "a replica that lagged behind would become leader, and what it lacks is cut off though it was acknowledged",
         ),
         Row(
             "cleanup.policy",
             "delete",
             OneOf(("delete", "")),
-            "compaction removes all but the last record of a key: a reader that is behind never sees the "
-            "others",
+            "compaction removes all but the last record of a key: a reader that is behind never sees the others",
         ),
         Row(
             "retention.ms",
             str(7 * DAY_MS),
             AtLeast(DAY_MS, endless=-1, up_to=LONG_MAX),
-            "a record deleted before it was read is lost; under a day, a reader that stops overnight "
-            "loses some",
+            "a record deleted before it was read is lost; under a day, a reader that stops overnight loses some",
         ),
         Row(
             "retention.bytes",

@@ -12,10 +12,11 @@ from pathlib import Path
 
 from kept.errors import FixConfiguration, ServerNotStarted
 from kept.local import layout as layouts
-from kept.local import ports, processes
+from kept.local import processes
 from kept.local.kafka import KafkaServer, Runtime
-from kept.local.layout import BROKERS, USUAL_PORTS, Layout
+from kept.local.layout import Layout
 from kept.local.places import cluster_directory, full_disk_told, only_one
+from kept.local.ports import BROKERS, USUAL, USUAL_PORTS, Ports
 from kept.local.postgres import PostgresServer
 from kept.local.processes import State
 from kept.local.runtime import prepared
@@ -85,16 +86,19 @@ class Cluster:
         self,
         *,
         fresh: bool = False,
-        first_port: int | None = None,
+        ports: Ports = USUAL,
         advertised: Mapping[int, str] | None = None,
         say: Say = lambda _text: None,
     ) -> None:
-        """Have everything running and ready; what runs already is left alone."""
+        """Have everything running and ready; what runs already is left alone.
+
+        `advertised` is what a broker tells its clients instead of where it listens, for a proxy in between.
+        """
         runtime = prepared(say)
         with self._alone("starting or stopping"):
             if fresh:
                 self._wipe(say)
-            layout = self._arranged(first_port, advertised, say)
+            layout = self._arranged(ports, advertised or {}, say)
             servers = self._servers(layout, lambda: runtime)
             with self._undone_on_failure(servers):
                 self._make_ready(servers, say)
@@ -119,26 +123,16 @@ class Cluster:
     def _alone(self, doing: str) -> AbstractContextManager[None]:
         return only_one(self.directory / "lock", f"{doing} the cluster in {self.directory}")
 
-    def _arranged(self, first_port: int | None, advertised: Mapping[int, str] | None, say: Say) -> Layout:
+    def _arranged(self, ports: Ports, advertised: Mapping[int, str], say: Say) -> Layout:
         """The cluster's layout for this run: found or made, on ports that are free or already its own."""
         found = layouts.load(self.directory)
         if found is None:
             self._stop_all(say)  # of a cluster whose directory was removed under it
-        layout = found or Layout(layouts.new_cluster_id(), dict(USUAL_PORTS))
-        running = {s.name for s in self._servers(layout) if s.state() is not State.STOPPED}
-        wanted = dict(layout.ports)
-        if first_port is not None:
-            wanted |= {f"broker-{number}": first_port + number - 1 for number in BROKERS}
-            ports.require_free(wanted[f"broker-{n}"] for n in BROKERS if f"broker-{n}" not in running)
-        idle = {name: port for name, port in wanted.items() if name.removesuffix("-internal") not in running}
-        if running and "controller" in idle:
-            ports.require_free([idle["controller"]])  # the running brokers know this address and no other
-        chosen = ports.choose(idle)
-        for name, port in idle.items():
-            if chosen[name] != port:
-                say(f"port {port} is taken: {name} gets {chosen[name]} instead")
-        told = {f"broker-{number}": address for number, address in (advertised or {}).items()}
-        layout = replace(layout, ports={**wanted, **chosen}, advertised={**layout.advertised, **told})
+        layout = found or Layout(layouts.new_cluster_id(), ports.preferred())
+        running = {server.name for server in self._servers(layout) if server.state() is not State.STOPPED}
+        chosen = ports.arrange(layout.ports, running, say)
+        told = {f"broker-{number}": address for number, address in advertised.items()}
+        layout = replace(layout, ports=chosen, advertised={**layout.advertised, **told})
         with full_disk_told(self.directory):
             layouts.save(self.directory, layout)
         return layout

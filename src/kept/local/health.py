@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
-QUIET = {"log_level": 0, "broker.address.family": "v4", "reconnect.backoff.max.ms": 250}
+QUIET: dict[str, str | int | float] = {"log_level": 0, "broker.address.family": "v4", "reconnect.backoff.max.ms": 250}
 
 
 @lru_cache(maxsize=4)

@@ -76,7 +76,10 @@ def mirror() -> str:
 def fetch(jars: Iterable[Jar], directory: Path, progress: Progress = lambda _done, _all: None) -> list[Path]:
     """Have every jar, whole and verified, in this directory; download only what is missing."""
     jars = list(jars)
-    with only_one(directory / ".lock", "downloading jars", wait_seconds=600), full_disk_told(directory, setting=ANOTHER_CACHE):
+    with (
+        only_one(directory / ".lock", "downloading jars", wait_seconds=600),
+        full_disk_told(directory, setting=ANOTHER_CACHE),
+    ):
         missing = [jar for jar in jars if not _intact(directory / jar.file_name, jar)]
         if missing:
             _refuse_without_room(missing, directory)
@@ -151,7 +154,8 @@ class _Download:
             part.unlink()
             if not resumed:
                 raise DownloadDamaged(
-                    f"{jar.file_name} from {self._root} is damaged: its sha256 is {got}, the lock file says {jar.sha256}",
+                    f"{jar.file_name} from {self._root} is damaged: "
+                    f"its sha256 is {got}, the lock file says {jar.sha256}",
                     way_out=f"run it again; if it stays so, the mirror serves other bytes: set {MIRROR_VARIABLE}",
                 )
             resumed = False  # the half from last time may be the damaged one: once more from the start
@@ -160,14 +164,21 @@ class _Download:
         for attempt in range(1, TRIES + 1):
             try:
                 self._receive(jar, part)
-                return
             except urllib.error.HTTPError as error:
                 error.close()
                 if error.code < 500 or attempt == TRIES:
                     raise self._failed(jar, f"the server answered {error.code} {error.reason}") from error
-            except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError, _Short) as error:
+            except (
+                urllib.error.URLError,
+                http.client.HTTPException,
+                TimeoutError,
+                ConnectionError,
+                _Short,
+            ) as error:
                 if attempt == TRIES:
                     raise self._failed(jar, str(getattr(error, "reason", None) or error)) from error
+            else:
+                return
             if self._stop.wait(0.3 * 2**attempt):
                 return
 

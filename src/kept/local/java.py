@@ -15,7 +15,9 @@ from kept.local.places import cache_directory, full_disk_told, only_one
 
 OLDEST = 17
 DEBIAN_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "openjdk-25-jre-headless")
-BY_HAND = "install Java 17 or later (`apt-get install default-jre-headless` or `brew install openjdk@17`) or set JAVA_HOME"
+BY_HAND = (
+    "install Java 17 or later (`apt-get install default-jre-headless` or `brew install openjdk@17`) or set JAVA_HOME"
+)
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from kept.errors import FixConfiguration
-from kept.local.ports import HOST
+from kept.local.ports import BROKERS, HOST, USUAL_PORTS
 
-BROKERS = (1, 2, 3)
 FORMAT = 1
-USUAL_PORTS = {
-    **{f"broker-{number}": 9090 + number for number in BROKERS},
-    **{f"broker-{number}-internal": 19090 + number for number in BROKERS},
-    "controller": 19090,
-    "postgres": 5432,
-}
 
 
 def new_cluster_id() -> str:

@@ -21,7 +21,13 @@ from kept.local.server import Server
 
 # Postgres refuses to run as root. It then runs as `nobody`, who owns the data and nothing else; the
 # one capability lets it reach its program and its data wherever root keeps them, without loosening any directory.
-AS_NOBODY = ("--reuid=nobody", "--regid=nogroup", "--clear-groups", "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
+AS_NOBODY = (
+    "--reuid=nobody",
+    "--regid=nogroup",
+    "--clear-groups",
+    "--inh-caps=+dac_read_search",
+    "--ambient-caps=+dac_read_search",
+)
 
 
 class PostgresServer(Server):
@@ -63,7 +69,16 @@ class PostgresServer(Server):
             self.folder.mkdir(parents=True, exist_ok=True)
         if _is_root():
             shutil.chown(self.folder, "nobody", "nogroup")
-        command = [*_program("initdb"), "-D", str(arriving), "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"]
+        command = [
+            *_program("initdb"),
+            "-D",
+            str(arriving),
+            "-U",
+            "postgres",
+            "--auth=trust",
+            "--encoding=UTF8",
+            "--no-locale",
+        ]
         result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=_environment())
         if result.returncode != 0:
             shutil.rmtree(arriving, ignore_errors=True)
@@ -101,7 +116,7 @@ class PostgresServer(Server):
 
 def _works_in(process: psutil.Process, directory: Path) -> bool:
     try:
-        return process.cwd() == str(directory)
+        return bool(process.cwd() == str(directory))
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return False
 

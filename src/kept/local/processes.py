@@ -53,7 +53,7 @@ def state(mark: Mark) -> State:
     return State.STOPPED
 
 
-def start(command: Sequence[str], output: Path, environment: Mapping[str, str]) -> int:
+def start(command: list[str], output: Path, environment: Mapping[str, str]) -> int:
     """Start a server in a session of its own: it outlives us, and Ctrl-C here does not reach it."""
     with full_disk_told(output):
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -71,11 +71,6 @@ def start(command: Sequence[str], output: Path, environment: Mapping[str, str]) 
         setsigmask=(),
         setsigdef=(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE),
     )
-
-
-def send(mark: Mark, number: signal.Signals) -> bool:
-    """Send a signal; False when there is no such process."""
-    return any([_signal(process, number) for process in find(mark)])
 
 
 def kill(processes: Iterable[psutil.Process], *, within: float = 10.0) -> None:

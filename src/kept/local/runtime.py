@@ -18,9 +18,9 @@ from pathlib import Path
 from kept.local.jars import Progress, broker_jars, fetch
 from kept.local.java import Java, find_java
 from kept.local.kafka import KafkaServer, Runtime
-from kept.local.layout import USUAL_PORTS, Layout, new_cluster_id
+from kept.local.layout import Layout, new_cluster_id
 from kept.local.places import cache_directory, only_one
-from kept.local.ports import choose
+from kept.local.ports import ANY_FREE
 
 Say = Callable[[str], None]
 TRAINING_SECONDS = 60
@@ -74,7 +74,7 @@ def make_archive(runtime: Runtime, say: Say) -> Runtime:
 
 def _train(runtime: Runtime, scratch: Path) -> Path:
     """Run one server that is broker and controller at once until it has started, stop it, and keep what it loaded."""
-    layout = Layout(new_cluster_id(), choose(dict(USUAL_PORTS)))
+    layout = Layout(new_cluster_id(), ANY_FREE.preferred())
     server = KafkaServer(scratch, "broker-1", layout, lambda: runtime)
     server.configure()
     configuration = server.folder / "server.properties"
@@ -94,7 +94,9 @@ def _train(runtime: Runtime, scratch: Path) -> Path:
         str(configuration),
     )
     with (scratch / "training.out").open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
+        )
         try:
             deadline = time.monotonic() + TRAINING_SECONDS
             while "Kafka Server started" not in "\n".join(server.log_tail(50)):
@@ -109,4 +111,3 @@ def _train(runtime: Runtime, scratch: Path) -> Path:
             process.kill()
             process.wait()
     return archive
-

@@ -108,9 +108,15 @@ class Server(ABC):
         tail = self.log_tail(200)
         text = "\n".join(tail)
         if "Address already in use" in text:
-            return PortTaken(f"{self.name} {what}: {self.address} is taken", way_out="run `kept up` again: it chooses another")
+            return PortTaken(
+                f"{self.name} {what}: {self.address} is taken",
+                way_out="run `kept up` again: it chooses another",
+            )
         if "No space left on device" in text:
-            return DiskFull(f"{self.name} {what}: the disk under {self.folder} is full", way_out="free some space, then `kept up`")
+            return DiskFull(
+                f"{self.name} {what}: the disk under {self.folder} is full",
+                way_out="free some space, then `kept up`",
+            )
         last = "\n    ".join(line for line in tail[-LOG_LINES_SHOWN:])
         return ServerNotStarted(
             f"{self.name} {what}; its log ends with\n    {last}",

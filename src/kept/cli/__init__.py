@@ -1,0 +1,1 @@
+"""The `kept` command: one file a command, registration only in main."""

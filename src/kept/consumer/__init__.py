@@ -1,0 +1,5 @@
+"""Reading records."""
+
+from kept.consumer.reading import Reader, Record, Start
+
+__all__ = ["Reader", "Record", "Start"]

@@ -1,0 +1,167 @@
+"""A reader without a group: it looks at a topic and leaves no trace, for people who look and for audits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from types import TracebackType
+
+from confluent_kafka import Consumer as Client
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from kept.errors import FixConfiguration, KeptError, TryAgain
+
+ANSWER_WITHIN = 30.0
+
+
+class Start(Enum):
+    """Where a reader begins."""
+
+    BEGINNING = "beginning"
+    END = "end"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record as it is in the log."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class Reader:
+    """Reads one topic, or one partition of it, from the beginning or from now on.
+
+    `committed=True` sees what a read_committed reader sees; otherwise records of open and aborted
+    transactions show as well. A reader keeps no progress: it has no guarantee to keep.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        *,
+        start: Start,
+        committed: bool = True,
+        partition: int | None = None,
+    ) -> None:
+        self._client = Client(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "kept.reader",  # librdkafka wants one; it is never joined nor committed to
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+                "auto.offset.reset": "error",
+                "enable.partition.eof": True,
+                "check.crcs": True,
+                "allow.auto.create.topics": False,
+                "log_level": 0,
+            }
+        )
+        try:
+            self._at_end = self._assign(topic, partition, start)
+        except BaseException:
+            self._client.close()
+            raise
+
+    def _assign(self, topic: str, partition: int | None, start: Start) -> dict[int, bool]:
+        try:
+            found = self._client.list_topics(topic, timeout=ANSWER_WITHIN).topics[topic]
+        except KafkaException as failure:
+            raise _no_answer(failure.args[0]) from failure
+        if found.error is not None:
+            raise FixConfiguration(
+                f"topic {topic} cannot be read: {found.error.str()}",
+                way_out="`kept topics list` shows the topics there are",
+            )
+        if partition is not None and partition not in found.partitions:
+            raise FixConfiguration(
+                f"topic {topic} has no partition {partition}",
+                way_out=f"its partitions are 0 to {len(found.partitions) - 1}",
+            )
+        chosen = sorted(found.partitions) if partition is None else [partition]
+        # Logical END would be resolved later, when the first fetch is made: what is sent in between would be skipped.
+        marks = {
+            number: self._client.get_watermark_offsets(TopicPartition(topic, number), timeout=ANSWER_WITHIN)
+            for number in chosen
+        }
+        positions = {number: low if start is Start.BEGINNING else high for number, (low, high) in marks.items()}
+        self._client.assign([TopicPartition(topic, number, offset) for number, offset in positions.items()])
+        return dict.fromkeys(chosen, False)
+
+    def poll(self, timeout: float) -> Record | None:
+        """The next record, or None when none came within the time."""
+        message = self._client.poll(timeout)
+        if message is None:
+            return None
+        error = message.error()
+        if error is None:
+            self._at_end[_number(message.partition())] = False
+            return _record(message)
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._at_end[_number(message.partition())] = True
+            return None
+        if error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+            return None  # the client reconnects by itself
+        raise _no_answer(error)
+
+    @property
+    def at_end(self) -> bool:
+        """Has every partition been read to where its log ended at that moment?"""
+        return all(self._at_end.values())
+
+    def to_end(self) -> Iterator[Record]:
+        """Every record up to the end of the log."""
+        while not self.at_end:
+            record = self.poll(1.0)
+            if record is not None:
+                yield record
+
+    def close(self) -> None:
+        self._client.close()
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _number(partition: int | None) -> int:
+    return -1 if partition is None else partition
+
+
+def _record(message: Message) -> Record:
+    return Record(
+        topic=str(message.topic()),
+        partition=_number(message.partition()),
+        offset=_number(message.offset()),
+        timestamp=message.timestamp()[1],
+        key=message.key(),
+        value=message.value(),
+        headers=_headers(message),
+    )
+
+
+def _headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:
+    found = message.headers() or []
+    pairs = found.items() if isinstance(found, dict) else found
+    return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
+
+
+def _no_answer(error: KafkaError) -> KeptError:
+    if error.code() == KafkaError._AUTO_OFFSET_RESET:
+        return FixConfiguration(
+            f"records were deleted before they were read: {error.str()}",
+            way_out="read again from the beginning of what is left",
+        )
+    return TryAgain(f"the brokers do not answer: {error.str()}", way_out="check the address, and that they run")

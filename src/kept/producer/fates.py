@@ -1,0 +1,50 @@
+"""What a client's error says about a record: certainly not in Kafka, or nobody knows.
+
+librdkafka knows whether a failed record was ever under way, but its Python interface does not tell. So only
+an error that rules the record out counts as "not persisted"; everything else is unknown.
+"""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError
+
+from kept.errors import KeptError, NotPersisted, OutcomeUnknown
+
+# Found by the client before anything was sent, or by the broker before it appended anything.
+_REFUSED = {
+    KafkaError.MSG_SIZE_TOO_LARGE: "send less, or raise max.message.bytes (topic) and message.max.bytes (producer)",
+    KafkaError.RECORD_LIST_TOO_LARGE: "lower batch.size, or raise segment.bytes of the topic",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "create the topic first: `kept topics create NAME`",
+    KafkaError._UNKNOWN_TOPIC: "create the topic first: `kept topics create NAME`",
+    KafkaError._UNKNOWN_PARTITION: "choose a partition that the topic has: `kept topics describe NAME`",
+    KafkaError.TOPIC_EXCEPTION: "use a valid topic name: letters, digits, '.', '_' and '-', up to 249 of them",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "ask for the right to write to this topic",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "ask for the right to write to this cluster",
+    KafkaError.INVALID_TIMESTAMP: "use a timestamp within the topic's message.timestamp.*.max.ms",
+    KafkaError.INVALID_RECORD: "send what the topic accepts (a compacted topic wants a key)",
+    KafkaError.POLICY_VIOLATION: "send what the cluster's policy allows",
+}
+_NEVER_SENT = {KafkaError._QUEUE_FULL, KafkaError._PURGE_QUEUE}
+
+
+def error_of(error: KafkaError, topic: str, *, may_have_been_resent: bool) -> KeptError:
+    """The error of our tree for a failed record.
+
+    An answer to one attempt says nothing of an earlier attempt whose answer was lost: a client that
+    resends cannot be sure that a record is absent because the last copy found too few replicas.
+    """
+    code, reason = error.code(), error.str()
+    if code in _REFUSED:
+        return NotPersisted(f"{topic} did not take the record: {reason}", way_out=_REFUSED[code], retriable=False)
+    if code in _NEVER_SENT:
+        return NotPersisted(f"the record was never sent: {reason}", way_out="send it again later", retriable=True)
+    if code == KafkaError.NOT_ENOUGH_REPLICAS and not may_have_been_resent:
+        return NotPersisted(
+            f"{topic} did not take the record: fewer replicas are in sync than min.insync.replicas asks for",
+            way_out="send it again when the brokers are back: `kept topics describe` shows the replicas",
+            retriable=True,
+        )
+    return OutcomeUnknown(
+        f"whether {topic} has the record is not known: {reason}",
+        way_out="look for it before you send it again, or use exactly-once, where the question does not arise",
+    )

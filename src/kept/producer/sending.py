@@ -1,0 +1,136 @@
+"""The producer: one guarantee, asynchronous sends with a handle each, and transactions that are whole or absent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from types import TracebackType
+
+from confluent_kafka import KafkaException
+from confluent_kafka import Producer as Client
+
+from kept.errors import FixConfiguration, NotPersisted, OutcomeUnknown
+from kept.guarantees import AtMostOnce, ExactlyOnce, Guarantee, merge, producer_settings
+from kept.producer.delivery import Delivery
+from kept.producer.fates import error_of
+from kept.producer.transactions import abort, begin, commit, fresh_client
+
+ROOM_WITHIN = 60.0
+ANY_PARTITION = -1
+Headers = Mapping[str, str | bytes | None] | list[tuple[str, str | bytes | None]]
+
+
+class Producer:
+    """Sends records under a guarantee; settings that weaken it are refused.
+
+    What a producer alone cannot promise, under any guarantee: that an application which restarts does
+    not send again what it had sent. That takes a source position or the outbox.
+    """
+
+    def __init__(self, bootstrap: str, guarantee: Guarantee, **overrides: object) -> None:
+        self.guarantee = guarantee
+        self._settings = {
+            "log_level": 0,
+            **merge(producer_settings(guarantee), overrides),
+            "bootstrap.servers": bootstrap,
+        }
+        self._client = None if isinstance(guarantee, ExactlyOnce) else Client(self._settings)
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | str | None,
+        *,
+        key: bytes | str | None = None,
+        partition: int | None = None,
+        headers: Headers | None = None,
+        timestamp: int | None = None,
+    ) -> Delivery:
+        """Hand one record over; a full buffer is waited for, up to a minute, and never drops anything."""
+        client = self._client
+        if client is None:
+            raise FixConfiguration(
+                "under exactly-once a record is sent inside a transaction, and none is open",
+                way_out="write `with producer.transaction():` around it",
+            )
+        delivery = Delivery(topic, client.poll, may_be_resent=not isinstance(self.guarantee, AtMostOnce))
+        produce = partial(
+            client.produce,
+            topic,
+            value,
+            key,
+            partition=ANY_PARTITION if partition is None else partition,
+            timestamp=timestamp or 0,
+            headers=list(headers.items()) if isinstance(headers, Mapping) else headers,
+            on_delivery=delivery.report,
+        )
+        deadline = time.monotonic() + ROOM_WITHIN
+        while True:
+            try:
+                produce()
+            except BufferError:
+                if time.monotonic() > deadline:
+                    raise _no_room(topic) from None
+                client.poll(0.05)
+            except KafkaException as failure:
+                raise error_of(failure.args[0], topic, may_have_been_resent=False) from failure
+            else:
+                client.poll(0)
+                return delivery
+
+    @contextmanager
+    def transaction(self, *, within: float = 60.0) -> Iterator[None]:
+        """All or nothing, across topics and partitions: commits when the block is left, aborts when it raises."""
+        if not isinstance(self.guarantee, ExactlyOnce):
+            raise FixConfiguration(
+                f"{self.guarantee.word} has no transactions", way_out="choose kept.ExactlyOnce('a-name')"
+            )
+        if self._client is not None:
+            raise FixConfiguration("a transaction is open already", way_out="leave it before you begin another")
+        self._client = begin(fresh_client(self._settings), within)
+        try:
+            try:
+                yield
+            except BaseException:
+                abort(self._client, within)
+                raise
+            commit(self._client, within)
+        finally:
+            self._client = None
+
+    def flush(self, timeout: float = 60.0) -> int:
+        """Wait until nothing is under way; how many records still are when the time is over."""
+        deadline = time.monotonic() + timeout
+        left = 0 if self._client is None else 1
+        while self._client is not None and left and time.monotonic() < deadline:
+            left = int(self._client.flush(0.1))  # in slices, so that Ctrl-C gets through
+        return left
+
+    def close(self, timeout: float = 60.0) -> None:
+        """Flush, and say so when records are left whose fate nobody will learn."""
+        if left := self.flush(timeout):
+            raise OutcomeUnknown(
+                f"{left} records were still under way after {timeout:.0f} s",
+                way_out="close with a longer time-out while the brokers are away, or use the outbox",
+            )
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.flush()
+
+
+def _no_room(topic: str) -> NotPersisted:
+    return NotPersisted(
+        f"the buffer stayed full for {ROOM_WITHIN:.0f} s: the brokers take nothing for {topic}",
+        way_out="send it again later; queue.buffering.max.messages and .kbytes set the buffer's size",
+        retriable=True,
+    )

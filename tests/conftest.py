@@ -1,0 +1,104 @@
+"""Real services for every test that asks: one cluster a session, started once, down whatever happens."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from kept.admin.topics import Topics
+from kept.guarantees import ExactlyOnce
+from kept.local import Cluster
+from kept.local.ports import ANY_FREE
+from kept.local.tether import tethered
+
+KEPT = Path(sys.executable).with_name("kept")
+
+
+def pytest_report_header() -> str:
+    return f"kept cache: {os.environ.get('KEPT_CACHE', 'default')}"
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The cluster that tests share; a test that breaks a broker mends it."""
+    with tethered(Cluster(tmp_path_factory.mktemp("shared") / "cluster")) as shared:
+        shared.up(ports=ANY_FREE)
+        yield shared
+
+
+@pytest.fixture
+def mended(cluster: Cluster) -> Iterator[Cluster]:
+    """The shared cluster for a test that harms it: whole again afterwards."""
+    yield cluster
+    cluster.up()
+
+
+@pytest.fixture
+def topic(cluster: Cluster) -> str:
+    """A topic of the test's own, with three partitions."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    Topics(cluster.bootstrap).create(name, 3, ExactlyOnce("tests"))
+    return name
+
+
+class Kept(Protocol):
+    """Runs the command line as a person would."""
+
+    def __call__(self, *arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]: ...
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Kept:
+    """The `kept` command in a process of its own, in an empty directory."""
+
+    def run(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [KEPT, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=180,
+            cwd=tmp_path,
+            env={**os.environ, **environment},
+        )
+
+    return run
+
+
+@pytest.fixture
+def on_cluster(kept: Kept, cluster: Cluster) -> Kept:
+    """The `kept` command, with the shared cluster as its local one."""
+
+    def run(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+        return kept(*arguments, stdin=stdin, KEPT_DIR=str(cluster.directory), **environment)
+
+    return run
+
+
+class Eventually(Protocol):
+    """Waits for a condition."""
+
+    def __call__(self, condition: Callable[[], object], awaited: str, within: float = 30.0) -> None: ...
+
+
+@pytest.fixture
+def eventually() -> Eventually:
+    """Wait until a condition holds, or fail with what was awaited."""
+
+    def wait(condition: Callable[[], object], awaited: str, within: float = 30.0) -> None:
+        deadline = time.monotonic() + within
+        while not condition():
+            if time.monotonic() > deadline:
+                pytest.fail(f"not within {within} s: {awaited}")
+            time.sleep(0.05)
+
+    return wait
