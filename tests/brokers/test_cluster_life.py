@@ -62,9 +62,9 @@ def everything_of(cluster: Cluster) -> list[psutil.Process]:
             words = [*process.cmdline(), process.cwd()]
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
-        if process.pid != os.getpid() and any(str(cluster.directory) in word for word in words):
-            if "kept.local.tether" not in process.cmdline():
-                found.append(process)
+        ours = process.pid != os.getpid() and "kept.local.tether" not in words
+        if ours and any(str(cluster.directory) in word for word in words):
+            found.append(process)
     return found
 
 
@@ -98,7 +98,7 @@ def test_clients_are_told_the_address_in_front_of_a_broker(own: Cluster) -> None
     own.up(advertised={1: "127.0.0.1:29099"})
     listening = ",".join(own.layout.listens(f"broker-{number}") for number in (1, 2, 3))
     brokers = AdminClient({"bootstrap.servers": listening, "log_level": 0}).list_topics(timeout=10).brokers
-    assert (brokers[1].host, brokers[1].port) == ("127.0.0.1", 29099)
+    assert f"{brokers[1].host}:{brokers[1].port}" == "127.0.0.1:29099"
     assert brokers[2].port == own.layout.ports["broker-2"]
     assert "127.0.0.1:29099" in own.bootstrap
     own.down()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from functools import lru_cache
+from concurrent import futures
+from contextlib import suppress
 
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
@@ -12,8 +13,8 @@ INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 QUIET: dict[str, str | int | float] = {"log_level": 0, "broker.address.family": "v4", "reconnect.backoff.max.ms": 250}
 
 
-@lru_cache(maxsize=4)
 def _admin(bootstrap: str) -> AdminClient:
+    """A new client every time: one that has seen another cluster at these addresses goes on with its old view."""
     return AdminClient({"bootstrap.servers": bootstrap, **QUIET})
 
 
@@ -44,12 +45,20 @@ def internal_topics_led(bootstrap: str) -> bool:
 
 def _call_for(missing: list[str], bootstrap: str) -> None:
     """The broker makes an internal topic when somebody asks for a coordinator."""
-    try:
-        if "__consumer_offsets" in missing:
-            for future in _admin(bootstrap).describe_consumer_groups(["kept.ready"], request_timeout=5).values():
-                future.result()
-        if "__transaction_state" in missing:
-            name = f"kept.ready.{uuid.uuid4()}"
-            Producer({"bootstrap.servers": bootstrap, "transactional.id": name, **QUIET}).init_transactions(10)
-    except KafkaException:
-        return  # not yet; the caller asks again until its deadline
+    askers = {"__consumer_offsets": _ask_for_a_group, "__transaction_state": _ask_for_a_transaction}
+    with futures.ThreadPoolExecutor(len(missing)) as pool:
+        for asked in [pool.submit(askers[name], bootstrap) for name in missing]:
+            with suppress(KafkaException, futures.TimeoutError):  # not yet; the caller asks again until its deadline
+                asked.result()
+
+
+def _ask_for_a_group(bootstrap: str) -> None:
+    admin = _admin(bootstrap)  # held by a name: a client that is collected never answers its futures
+    for described in admin.describe_consumer_groups(["kept.ready"], request_timeout=5).values():
+        described.result(10)
+
+
+def _ask_for_a_transaction(bootstrap: str) -> None:
+    name = f"kept.ready.{uuid.uuid4()}"
+    client = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, **QUIET})
+    client.init_transactions(10)

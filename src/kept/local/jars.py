@@ -10,13 +10,15 @@ import http.client
 import os
 import shutil
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from urllib.parse import urlsplit
 
 from kept.errors import DownloadDamaged, DownloadFailed, FixConfiguration
 from kept.local.places import disk_full, full_disk_told, only_one
@@ -27,6 +29,7 @@ PARALLEL_DOWNLOADS = 8
 TRIES = 3
 CHUNK = 1 << 16
 SECONDS_WITHOUT_A_BYTE = 30
+SECONDS_TO_PUT_DOWN_THE_PEN = 1.0
 ANOTHER_CACHE = "free some space, or set KEPT_CACHE to a directory with room, then run it again"
 
 Progress = Callable[[int, int], None]
@@ -64,13 +67,23 @@ def broker_jars() -> tuple[Jar, ...]:
 
 def mirror() -> str:
     """Where jars come from: Maven Central, or what KEPT_MAVEN_MIRROR says."""
-    chosen = os.environ.get(MIRROR_VARIABLE, MAVEN_CENTRAL).rstrip("/")
-    if not chosen.startswith(("https://", "http://")):
+    chosen = (os.environ.get(MIRROR_VARIABLE) or MAVEN_CENTRAL).rstrip("/")
+    if not _is_address(chosen):
         raise FixConfiguration(
             f"{MIRROR_VARIABLE}={chosen} is not an address",
             way_out=f"give the root of a Maven repository, such as {MAVEN_CENTRAL}",
         )
     return chosen
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return False
+    plain = text.isascii() and text.isprintable() and " " not in text
+    return plain and parts.scheme in ("https", "http") and bool(host) and port != 0
 
 
 def fetch(jars: Iterable[Jar], directory: Path, progress: Progress = lambda _done, _all: None) -> list[Path]:
@@ -129,15 +142,37 @@ class _Download:
         self._arrived: dict[str, int] = {}
 
     def run(self) -> None:
-        with ThreadPoolExecutor(PARALLEL_DOWNLOADS) as pool:
-            futures = [pool.submit(self._one, jar) for jar in self._jars]
+        waiting: SimpleQueue[Jar] = SimpleQueue()
+        outcomes: SimpleQueue[BaseException | None] = SimpleQueue()
+        for jar in self._jars:
+            waiting.put(jar)
+        # Daemons, not a pool: a pool is waited for, and a silent server can hold a read for half a minute.
+        workers = [
+            threading.Thread(target=self._work, args=(waiting, outcomes), daemon=True)
+            for _ in range(min(PARALLEL_DOWNLOADS, len(self._jars)))
+        ]
+        for worker in workers:
+            worker.start()
+        try:
+            for _ in self._jars:
+                if error := outcomes.get():
+                    raise error
+        finally:
+            self._stop.set()  # from here on nobody writes any more; who still listens to a server is left to it
+            deadline = time.monotonic() + SECONDS_TO_PUT_DOWN_THE_PEN
+            for worker in workers:
+                worker.join(max(0.0, deadline - time.monotonic()))
+
+    def _work(self, waiting: SimpleQueue[Jar], outcomes: SimpleQueue[BaseException | None]) -> None:
+        while not self._stop.is_set():
             try:
-                for future in as_completed(futures):
-                    future.result()
-            except BaseException:
-                self._stop.set()
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+                self._one(waiting.get_nowait())
+            except Empty:
+                return
+            except BaseException as error:  # noqa: BLE001 - run() raises it
+                outcomes.put(error)
+            else:
+                outcomes.put(None)
 
     def _one(self, jar: Jar) -> None:
         path = self._directory / jar.file_name
@@ -190,12 +225,15 @@ class _Download:
         if start:
             request.add_header("Range", f"bytes={start}-")
         with urllib.request.urlopen(request, timeout=SECONDS_WITHOUT_A_BYTE) as response:  # noqa: S310
+            if self._stop.is_set():
+                return
             append = start > 0 and response.status == http.HTTPStatus.PARTIAL_CONTENT
             with part.open("ab" if append else "wb") as file:
-                while (chunk := response.read(CHUNK)) and not self._stop.is_set():
+                # Stop at the first byte too many: the sum is wrong, and a server without an end cannot fill the disk.
+                while file.tell() <= jar.size and (chunk := response.read1(CHUNK)) and not self._stop.is_set():
                     file.write(chunk)
+                    file.flush()
                     self._tell(jar, file.tell())
-                file.flush()
                 os.fsync(file.fileno())
         if _size(part) < jar.size and not self._stop.is_set():
             raise _Short(f"the connection ended after {_size(part)} of {jar.size} bytes")

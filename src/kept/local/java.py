@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from kept.errors import JavaMissing
-from kept.local.places import cache_directory, full_disk_told, only_one
+from kept.local.places import OUT_OF_ROOM, cache_directory, full_disk_told, only_one
 
 OLDEST = 17
 DEBIAN_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "openjdk-25-jre-headless")
@@ -53,10 +55,10 @@ def _candidates() -> Iterator[Path]:
 def _version(executable: Path) -> int | None:
     """The major version; None when it does not run (macOS has a /usr/bin/java that only asks for Java)."""
     try:
-        answer = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=30, check=False)
+        answer = subprocess.run([executable, "-version"], capture_output=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
+    match = re.search(rb'version "(?:1\.)?(\d+)', answer.stderr)
     return int(match[1]) if match and answer.returncode == 0 else None
 
 
@@ -77,28 +79,40 @@ def _from_debian(say: Callable[[str], None]) -> None:
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     steps = [["apt-get", "-qq", "update"]]
     steps += [["apt-get", "-qq", "install", "-y", "--no-install-recommends", name] for name in DEBIAN_PACKAGES]
-    problem = ""
+    problem = "it did not say why"
     for step in steps:
         result = subprocess.run(step, env=quiet, capture_output=True, text=True, check=False)
         if result.returncode == 0 and "install" in step:
             return
         problem = result.stderr.strip() or problem
-    raise JavaMissing(f"apt-get could not install Java: {problem.splitlines()[-1:]}", way_out=BY_HAND)
+    raise JavaMissing(f"apt-get could not install Java: {problem.splitlines()[-1]}", way_out=BY_HAND)
 
 
 def _into_cache(say: Callable[[str], None]) -> None:
-    import jdk  # noqa: PLC0415 - only machines without Java need it
-
     where = cache_directory() / "java"
-    say(f"no Java found; downloading Java {OLDEST} into {where}")
-    with only_one(cache_directory() / "java.lock", "installing Java"), full_disk_told(where):
+    room = f"free some space there and in {tempfile.gettempdir()}, or set KEPT_CACHE to a directory with room"
+    with only_one(cache_directory() / "java.lock", "installing Java"), full_disk_told(where, setting=room):
+        with contextlib.suppress(JavaMissing):
+            find_java()
+            return  # somebody else fetched it while we waited
+        say(f"no Java found; downloading Java {OLDEST} into {where}")
         arriving = cache_directory() / "java.part"
         shutil.rmtree(arriving, ignore_errors=True)
         arriving.mkdir(parents=True)
-        try:
-            unpacked = Path(jdk.install(str(OLDEST), path=str(arriving), jre=True))
-        except Exception as error:
-            raise JavaMissing(f"Java could not be downloaded: {error}", way_out=BY_HAND) from error
+        unpacked = _download(arriving)
         where.mkdir(exist_ok=True)
+        shutil.rmtree(where / unpacked.name, ignore_errors=True)  # one that does not run
         unpacked.replace(where / unpacked.name)
         shutil.rmtree(arriving, ignore_errors=True)
+
+
+def _download(directory: Path) -> Path:
+    import jdk  # noqa: PLC0415 - only machines without Java need it
+
+    try:
+        return Path(jdk.install(str(OLDEST), path=str(directory), jre=True))
+    except Exception as error:
+        cause = error.__cause__ or error
+        if isinstance(cause, OSError) and cause.errno in OUT_OF_ROOM:
+            raise cause from error
+        raise JavaMissing(f"Java could not be downloaded: {error}", way_out=BY_HAND) from error

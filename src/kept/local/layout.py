@@ -57,7 +57,7 @@ def load(directory: Path) -> Layout | None:
         document = json.loads(path.read_text())
         if document.pop("format") != FORMAT or not set(USUAL_PORTS) <= set(document["ports"]):
             raise ValueError("it was written by another version of kept")  # noqa: TRY301
-        return Layout(**document)
+        return _checked(Layout(**document))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -65,6 +65,16 @@ def load(directory: Path) -> Layout | None:
             f"{path} cannot be read: {error}",
             way_out="start over with `kept up --fresh` (this deletes the cluster's data), or restore the file",
         ) from error
+
+
+def _checked(layout: Layout) -> Layout:
+    """A file that somebody edited can hold anything; here it is told, not where a server stumbles over it."""
+    names = [layout.cluster_id, *layout.ports, *layout.advertised, *layout.advertised.values()]
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError("names and addresses are texts")
+    if not all(isinstance(port, int) and 0 < port < 65_536 for port in layout.ports.values()):
+        raise TypeError("ports are numbers from 1 to 65535")
+    return layout
 
 
 def save(directory: Path, layout: Layout) -> None:

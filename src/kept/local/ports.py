@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from kept.errors import PortTaken
+from kept.errors import FixConfiguration, PortTaken
 
 HOST = "127.0.0.1"
 BROKERS = (1, 2, 3)
@@ -69,6 +69,8 @@ def is_free(port: int) -> bool:
 def require_free(ports: Iterable[int], *, way_out: str) -> None:
     """Raise for the first port of these that somebody else has."""
     for port in ports:
+        if not 0 < port < 65_536:
+            raise FixConfiguration(f"{port} is not a port: they go from 1 to 65535", way_out=way_out)
         if not is_free(port):
             raise PortTaken(
                 f"port {port} is taken by another program",

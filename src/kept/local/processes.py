@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -57,20 +58,20 @@ def start(command: list[str], output: Path, environment: Mapping[str, str]) -> i
     """Start a server in a session of its own: it outlives us, and Ctrl-C here does not reach it."""
     with full_disk_told(output):
         output.parent.mkdir(parents=True, exist_ok=True)
-    append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    return os.posix_spawn(
-        command[0],
-        command,
-        environment,
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, str(output), append, 0o644),
-            (os.POSIX_SPAWN_DUP2, 1, 2),
-        ],
-        setsid=True,
-        setsigmask=(),
-        setsigdef=(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE),
-    )
+        append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        return os.posix_spawn(
+            command[0],
+            command,
+            environment,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, str(output), append, 0o644),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE),
+        )
 
 
 def kill(processes: Iterable[psutil.Process], *, within: float = 10.0) -> None:
@@ -104,6 +105,24 @@ def _signal(process: psutil.Process, number: signal.Signals) -> bool:
 
 
 def _gone(processes: list[psutil.Process], within: float) -> list[psutil.Process]:
-    """Wait for the end of these; what is still there afterwards."""
-    _, alive = psutil.wait_procs(processes, timeout=within)
-    return list(alive)
+    """Wait for the end of these; what is still there afterwards.
+
+    The wait is in short steps: psutil alone would wait in vain for a zombie that its parent never asks
+    after (a container's first process seldom does), or for a stranger who has the number by now.
+    """
+    deadline = time.monotonic() + within
+    alive = processes
+    while alive := [process for process in alive if _lives(process)]:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            break
+        _, alive = psutil.wait_procs(alive, timeout=min(left, 0.1))
+    psutil.wait_procs([process for process in processes if process.is_running()], timeout=0)  # reap our children
+    return alive
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

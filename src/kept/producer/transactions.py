@@ -15,6 +15,7 @@ from confluent_kafka import Producer as Client
 
 from kept.errors import Fenced, FixConfiguration, KeptError, OutcomeUnknown, TransactionAborted, TryAgain
 
+CONNECTS_WITHIN = 10.0
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 _FORBIDDEN = {KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 
@@ -23,7 +24,7 @@ def fresh_client(settings: Mapping[str, object]) -> Client:
     """A client with a connection: without one, asking for the coordinator waits half a second for a timer."""
     client = Client({"reconnect.backoff.ms": 1, **settings})
     try:
-        client.list_topics("__transaction_state", timeout=10)
+        client.list_topics("__transaction_state", timeout=CONNECTS_WITHIN)
     except KafkaException as failure:
         raise TryAgain(
             f"no broker answers: {failure.args[0].str()}",

@@ -1,0 +1,142 @@
+"""The producer on a real cluster: receipts, refusals, transactions that are whole or absent."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from kept.consumer import Reader, Start
+from kept.errors import Fenced, FixConfiguration, NotPersisted, OutcomeUnknown, TryAgain, WeakensGuarantee
+from kept.guarantees import AtLeastOnce, AtMostOnce, ExactlyOnce, Guarantee
+from kept.local import Cluster
+from kept.producer import Producer
+
+
+def values(cluster: Cluster, topic: str, *, committed: bool = True) -> list[bytes | None]:
+    with Reader(cluster.bootstrap, topic, start=Start.BEGINNING, committed=committed) as reader:
+        return sorted((record.value for record in reader.to_end()), key=lambda value: value or b"")
+
+
+def named() -> ExactlyOnce:
+    return ExactlyOnce(f"test-{uuid.uuid4().hex[:8]}")
+
+
+@pytest.mark.parametrize("guarantee", [AtMostOnce(), AtLeastOnce()])
+def test_a_receipt_says_where_the_record_is(cluster: Cluster, topic: str, guarantee: Guarantee) -> None:
+    with Producer(cluster.bootstrap, guarantee) as producer:
+        receipt = producer.send(
+            topic, b"value", key="key", partition=2, headers={"trace": b"42"}, timestamp=1_700_000_000_000
+        ).result(30)
+    with Reader(cluster.bootstrap, topic, start=Start.BEGINNING, partition=2) as reader:
+        (record,) = reader.to_end()
+    assert (receipt.topic, receipt.partition, receipt.offset) == (topic, 2, 0)
+    assert (record.offset, record.timestamp, record.key, record.value) == (0, 1_700_000_000_000, b"key", b"value")
+    assert record.headers == (("trace", b"42"),)
+
+
+def test_records_of_one_key_share_a_partition_and_keep_their_order(cluster: Cluster, topic: str) -> None:
+    with Producer(cluster.bootstrap, AtLeastOnce()) as producer:
+        deliveries = [producer.send(topic, str(number), key="same") for number in range(500)]
+        receipts = [delivery.result(30) for delivery in deliveries]
+    assert len({receipt.partition for receipt in receipts}) == 1
+    assert [receipt.offset for receipt in receipts] == list(range(500))
+
+
+def test_a_transaction_is_visible_whole_after_it_and_not_before(cluster: Cluster, topic: str) -> None:
+    with Producer(cluster.bootstrap, named()) as producer:
+        with producer.transaction():
+            for partition in range(3):
+                producer.send(topic, f"p{partition}", partition=partition).result(30)
+            assert values(cluster, topic) == []
+            assert values(cluster, topic, committed=False) == [b"p0", b"p1", b"p2"]
+        assert values(cluster, topic) == [b"p0", b"p1", b"p2"]
+
+
+def test_an_exception_aborts_the_transaction_and_comes_through(cluster: Cluster, topic: str) -> None:
+    with Producer(cluster.bootstrap, named()) as producer:
+        with pytest.raises(ZeroDivisionError), producer.transaction():
+            producer.send(topic, "never").result(30)
+            _ = 1 // 0
+        with producer.transaction():
+            producer.send(topic, "after")
+    assert values(cluster, topic) == [b"after"]
+    assert values(cluster, topic, committed=False) == [b"after", b"never"]
+
+
+def test_the_process_before_is_fenced_and_its_transaction_absent(cluster: Cluster, topic: str) -> None:
+    guarantee = named()
+    old, new = Producer(cluster.bootstrap, guarantee), Producer(cluster.bootstrap, guarantee)
+    with pytest.raises(Fenced), old.transaction():
+        old.send(topic, "zombie").result(30)
+        with new.transaction():
+            new.send(topic, "successor")
+    assert values(cluster, topic) == [b"successor"]
+
+
+def test_a_record_outside_a_transaction_is_refused_under_exactly_once(cluster: Cluster, topic: str) -> None:
+    with Producer(cluster.bootstrap, named()) as producer:
+        with pytest.raises(FixConfiguration, match=r"producer\.transaction"):
+            producer.send(topic, "x")
+        with producer.transaction(), pytest.raises(FixConfiguration, match="open already"), producer.transaction():
+            pytest.fail("a second transaction began inside the first")
+
+
+def test_transactions_belong_to_exactly_once(cluster: Cluster) -> None:
+    with (
+        Producer(cluster.bootstrap, AtLeastOnce()) as producer,
+        pytest.raises(FixConfiguration, match="at-least-once has no transactions"),
+        producer.transaction(),
+    ):
+        pytest.fail("a transaction began without a guarantee that has them")
+
+
+def test_a_weakening_setting_is_refused_before_anything_is_connected() -> None:
+    with pytest.raises(WeakensGuarantee, match="acks=1 weakens exactly-once"):
+        Producer("nowhere:1", ExactlyOnce("x"), acks=1)
+
+
+def test_a_missing_topic_is_not_persisted_and_says_what_to_do(cluster: Cluster) -> None:
+    with Producer(cluster.bootstrap, AtLeastOnce(), **{"topic.metadata.propagation.max.ms": 500}) as producer:
+        with pytest.raises(NotPersisted, match="kept topics create") as caught:
+            producer.send("no-such-topic", "x").result(60)
+        assert not caught.value.retriable
+
+
+def test_a_record_too_large_is_not_persisted(cluster: Cluster, topic: str) -> None:
+    with Producer(cluster.bootstrap, AtLeastOnce()) as producer, pytest.raises(NotPersisted, match="too large"):
+        producer.send(topic, b"x" * 2_000_000).result(30)
+
+
+def test_a_partition_the_topic_lacks_is_not_persisted(cluster: Cluster, topic: str) -> None:
+    with Producer(cluster.bootstrap, AtLeastOnce()) as producer, pytest.raises(NotPersisted, match="partition"):
+        producer.send(topic, "x", partition=99).result(30)
+
+
+def test_brokers_away_leave_the_fate_unknown_and_close_says_so() -> None:
+    producer = Producer("127.0.0.1:1", AtLeastOnce())
+    delivery = producer.send("topic", "x")
+    with pytest.raises(OutcomeUnknown, match="still under way"):
+        delivery.result(0.5)
+    with pytest.raises(OutcomeUnknown, match="1 records were still under way"):
+        producer.close(0.5)
+
+
+def test_a_full_buffer_pushes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kept.producer.sending.ROOM_WITHIN", 0.5)
+    producer = Producer("127.0.0.1:1", AtLeastOnce(), **{"queue.buffering.max.messages": 10})
+    for number in range(10):
+        producer.send("topic", str(number))
+    with pytest.raises(NotPersisted, match="buffer stayed full") as caught:
+        producer.send("topic", "one too many")
+    assert caught.value.retriable
+
+
+def test_no_broker_is_an_error_to_try_again_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kept.producer.transactions.CONNECTS_WITHIN", 0.5)
+    with (
+        Producer("127.0.0.1:1", named()) as producer,
+        pytest.raises(TryAgain, match="no broker answers"),
+        producer.transaction(),
+    ):
+        pytest.fail("a transaction began without a broker")

@@ -1,0 +1,1 @@
+"""The local cluster's parts that need no running Kafka."""
