@@ -11,6 +11,7 @@ KeptError                     every error of this package; carries `way_out`, th
 │   ├── PortTaken             somebody else listens there
 │   ├── ServerNotStarted      a local server died or did not become ready in time
 │   └── Busy                  another kept command is at work in the same place
+├── TryAgain                  nothing was done: the same call may work later
 ├── NotPersisted              the record is not in Kafka; `retriable` says whether to try again
 ├── OutcomeUnknown            it may or may not have happened; nobody can know from here
 ├── TransactionAborted        none of the transaction is visible; start it again
@@ -38,6 +39,16 @@ class KeptError(Exception):
 
     def __str__(self) -> str:
         return f"{self.what}\n  way out: {self.way_out}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Errors travel between processes (Spark's workers): by what they carry, not by their constructor."""
+        return _again, (type(self), self.args, self.__dict__)
+
+
+def _again(kind: type[KeptError], args: tuple[object, ...], carried: dict[str, object]) -> KeptError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(carried)
+    return error
 
 
 class FixConfiguration(KeptError):

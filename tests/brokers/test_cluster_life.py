@@ -31,8 +31,8 @@ from tests.conftest import KEPT, Eventually, Kept
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster that these tests start, kill and wipe as they like, beside the shared one."""
-    with tethered(Cluster(tmp_path_factory.mktemp("own") / "cluster")) as cluster:
+    """A cluster that these tests start, kill and wipe as they like, in a directory with a difficult name."""
+    with tethered(Cluster(tmp_path_factory.mktemp("own") / "jürgen's data \\ = # ☂")) as cluster:
         yield cluster
 
 

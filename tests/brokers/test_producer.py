@@ -108,6 +108,14 @@ def test_a_record_too_large_is_not_persisted(cluster: Cluster, topic: str) -> No
         producer.send(topic, b"x" * 2_000_000).result(30)
 
 
+def test_a_refused_record_ends_its_transaction(cluster: Cluster, topic: str) -> None:
+    with Producer(cluster.bootstrap, named()) as producer:
+        with pytest.raises(NotPersisted, match="too large"), producer.transaction():
+            producer.send(topic, "good")
+            producer.send(topic, b"x" * 2_000_000)  # nobody looks at this handle
+        assert values(cluster, topic) == []
+
+
 def test_a_partition_the_topic_lacks_is_not_persisted(cluster: Cluster, topic: str) -> None:
     with Producer(cluster.bootstrap, AtLeastOnce()) as producer, pytest.raises(NotPersisted, match="partition"):
         producer.send(topic, "x", partition=99).result(30)

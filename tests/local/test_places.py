@@ -15,7 +15,7 @@ import pytest
 
 from kept.errors import Busy, DiskFull
 from kept.local import processes
-from kept.local.places import cache_directory, cluster_directory, full_disk_told, only_one
+from kept.local.places import cache_directory, cluster_directory, only_one, write_errors_told
 
 from .conftest import SmallDisk
 from .waiting import eventually
@@ -208,11 +208,11 @@ class TestFullDisk:
 
     def test_no_room_to_write_is_told_with_the_way_out(self, small_disk: SmallDisk) -> None:
         file = small_disk("size=64k") / "file"
-        with pytest.raises(DiskFull) as told, full_disk_told(file, setting="set KEPT_CACHE"):
+        with pytest.raises(DiskFull) as told, write_errors_told(file, setting="set KEPT_CACHE"):
             file.write_bytes(b"\0" * 100_000)
         assert "0.0 MB are free" in told.value.what
         assert told.value.way_out == "set KEPT_CACHE"
 
     def test_any_other_trouble_stays_what_it_is(self, tmp_path: Path) -> None:
-        with pytest.raises(FileNotFoundError), full_disk_told(tmp_path):
+        with pytest.raises(FileNotFoundError), write_errors_told(tmp_path):
             (tmp_path / "missing").read_text()

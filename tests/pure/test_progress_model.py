@@ -135,7 +135,7 @@ def test_a_schedule_can_be_told_again_from_the_command_line() -> None:
 def test_at_least_a_hundred_thousand_schedules_ran(ran: list[Result], capsys: pytest.CaptureFixture[str]) -> None:
     if len(ran) < len(MAY_SHOW) + len(RULES) + 1:
         pytest.skip("counts only when the whole file runs")
-    total, seconds = sum(result.schedules for result in ran), sum(result.seconds for result in ran)
+    total = sum(result.schedules for result in ran)
     with capsys.disabled():
-        print(f"\nmodel: {total:,} schedules from seed {FIRST_SEED} in {seconds:.0f} s, none did harm")
+        print(f"\nmodel: {total:,} schedules from seed {FIRST_SEED}, none did harm")
     assert total >= 100_000

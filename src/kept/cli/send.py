@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 RECORDS_A_CHUNK = 10_000
 SECONDS_A_CHUNK = 0.2
 TRIES = 5
+# The client waits half a minute for a topic that may be on its way; a person has mistyped it.
+MISSING_TOPIC_KNOWN_SOON = {"topic.metadata.propagation.max.ms": 3000}
 
 
 @click.command()
@@ -59,7 +61,7 @@ def send(
     promise = ExactlyOnce(f"send-{uuid.uuid4()}") if guarantee == "exactly-once" else parse(guarantee)
     pairs = [_header(text) for text in headers]
     tally = _Tally(as_json=as_json, quiet=quiet)
-    with Producer(target.address(bootstrap), promise) as producer:
+    with Producer(target.address(bootstrap), promise, **MISSING_TOPIC_KNOWN_SOON) as producer:
 
         def hand_over(each: str) -> Delivery:
             return producer.send(topic, each, key=key, partition=partition, headers=pairs)

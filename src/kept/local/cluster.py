@@ -15,7 +15,7 @@ from kept.local import layout as layouts
 from kept.local import processes
 from kept.local.kafka import KafkaServer, Runtime
 from kept.local.layout import Layout
-from kept.local.places import cluster_directory, full_disk_told, only_one
+from kept.local.places import cluster_directory, only_one, write_errors_told
 from kept.local.ports import BROKERS, USUAL, USUAL_PORTS, Ports
 from kept.local.postgres import PostgresServer
 from kept.local.processes import State
@@ -40,6 +40,11 @@ class Cluster:
 
     def __init__(self, directory: Path | None = None) -> None:
         self.directory = cluster_directory(directory)
+        if "," in str(self.directory):
+            raise FixConfiguration(
+                f"Kafka cannot keep its data in {self.directory}: it takes a comma for the end of a path",
+                way_out="choose another directory with --dir",
+            )
 
     @property
     def layout(self) -> Layout:
@@ -133,14 +138,14 @@ class Cluster:
         chosen = ports.arrange(layout.ports, running, say)
         told = {f"broker-{number}": address for number, address in advertised.items()}
         layout = replace(layout, ports=chosen, advertised={**layout.advertised, **told})
-        with full_disk_told(self.directory):
+        with write_errors_told(self.directory):
             layouts.save(self.directory, layout)
         return layout
 
     def _make_ready(self, servers: list[Server], say: Say) -> None:
         """Write configurations, and make the data directories that are missing, side by side."""
         steps: list[Callable[[], None]] = []
-        with full_disk_told(self.directory):
+        with write_errors_told(self.directory):
             for server in servers:
                 if isinstance(server, PostgresServer):
                     steps.append(server.initialise)

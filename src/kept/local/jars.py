@@ -21,7 +21,7 @@ from queue import Empty, SimpleQueue
 from urllib.parse import urlsplit
 
 from kept.errors import DownloadDamaged, DownloadFailed, FixConfiguration
-from kept.local.places import disk_full, full_disk_told, only_one
+from kept.local.places import disk_full, only_one, write_errors_told
 
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
 MIRROR_VARIABLE = "KEPT_MAVEN_MIRROR"
@@ -91,7 +91,7 @@ def fetch(jars: Iterable[Jar], directory: Path, progress: Progress = lambda _don
     jars = list(jars)
     with (
         only_one(directory / ".lock", "downloading jars", wait_seconds=600),
-        full_disk_told(directory, setting=ANOTHER_CACHE),
+        write_errors_told(directory, setting=ANOTHER_CACHE),
     ):
         missing = [jar for jar in jars if not _intact(directory / jar.file_name, jar)]
         if missing:

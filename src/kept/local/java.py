@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kept.errors import JavaMissing
-from kept.local.places import OUT_OF_ROOM, cache_directory, full_disk_told, only_one
+from kept.local.places import OUT_OF_ROOM, cache_directory, only_one, write_errors_told
 
 OLDEST = 17
 DEBIAN_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "openjdk-25-jre-headless")
@@ -91,7 +91,7 @@ def _from_debian(say: Callable[[str], None]) -> None:
 def _into_cache(say: Callable[[str], None]) -> None:
     where = cache_directory() / "java"
     room = f"free some space there and in {tempfile.gettempdir()}, or set KEPT_CACHE to a directory with room"
-    with only_one(cache_directory() / "java.lock", "installing Java"), full_disk_told(where, setting=room):
+    with only_one(cache_directory() / "java.lock", "installing Java"), write_errors_told(where, setting=room):
         with contextlib.suppress(JavaMissing):
             find_java()
             return  # somebody else fetched it while we waited

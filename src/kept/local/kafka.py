@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from kept.errors import ServerNotStarted
 from kept.guarantees import ExactlyOnce, broker_settings
 from kept.local import processes
 from kept.local.java import Java
 from kept.local.layout import Layout
-from kept.local.places import full_disk_told
+from kept.local.places import write_errors_told
 from kept.local.ports import HOST
 from kept.local.processes import Mark
 from kept.local.server import Server
@@ -120,7 +119,7 @@ class KafkaServer(Server):
         """Write server.properties anew; it holds nothing that is not derived."""
         self.folder.mkdir(parents=True, exist_ok=True)
         rows = properties(self._layout, self.name, self._data)
-        self._configuration.write_text("".join(f"{name}={value}\n" for name, value in rows.items()))
+        self._configuration.write_text("".join(f"{name}={_escaped(value)}\n" for name, value in rows.items()))
 
     def format(self) -> None:
         """Give an empty data directory its cluster's identity, by Kafka's own tool."""
@@ -128,20 +127,23 @@ class KafkaServer(Server):
             leftover.unlink()  # an interrupted format leaves two small files
         command = self._command(SHORT_LIVED, "kafka.tools.StorageTool", "format", "-t", self._layout.cluster_id, "-c")
         result = subprocess.run(
-            [*command, str(self._configuration)], capture_output=True, text=True, check=False, timeout=60
+            [*command, str(self._configuration)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            env=_environment(),
         )
         if result.returncode != 0:
-            raise ServerNotStarted(
-                f"the data directory of {self.name} could not be formatted: {(result.stderr or result.stdout).strip()}",
-                way_out="free some space or mend what it names, then `kept up`",
-            )
-        with full_disk_told(self.folder):
+            output = (result.stderr + result.stdout).strip()
+            raise self.explained(f"could not format its data directory: {output}", output)
+        with write_errors_told(self.folder):
             (self.folder / "formatted").write_text(self._layout.cluster_id)
 
     def launch(self) -> None:
         quick = [SHORT_LIVED] if self.name == "controller" else []  # it carries no records
         command = self._command(*quick, f"-Dkept.server={self.folder}", "kafka.Kafka", str(self._configuration))
-        processes.start(command, self.logs[1], os.environ)
+        processes.start(command, self.logs[1], _environment())
 
     def answers(self) -> bool:
         """The controller: its port is open. A broker: it is registered and unfenced, so metadata lists it."""
@@ -161,3 +163,22 @@ class KafkaServer(Server):
 
     def _command(self, *arguments: str) -> list[str]:
         return self._runtime().command(*self.options, *arguments)
+
+
+def _escaped(value: str) -> str:
+    """A value as Java reads it from a properties file: Latin-1, with backslashes of its own."""
+    return "".join(
+        "\\\\" if character == "\\" else character if " " <= character <= "~" else _unicode_escape(character)
+        for character in value
+    )
+
+
+def _unicode_escape(character: str) -> str:
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def _environment() -> dict[str, str]:
+    """Ours, in a locale in which Java can spell every path; KAFKA_ variables are meant for the user's own brokers."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
+    return {**ours, "LC_ALL": "C.UTF-8"}

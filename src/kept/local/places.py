@@ -11,10 +11,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from kept.errors import Busy, DiskFull
+from kept.errors import Busy, DiskFull, FixMachine
 
 CLUSTER_DIRECTORY_NAME = ".kept"
 OUT_OF_ROOM = (errno.ENOSPC, errno.EDQUOT)
+FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
 def cache_directory() -> Path:
@@ -40,7 +41,7 @@ def cluster_directory(chosen: Path | None = None) -> Path:
 @contextlib.contextmanager
 def only_one(lock: Path, doing: str, *, wait_seconds: float = 120.0) -> Iterator[None]:
     """Let one process at a time do this; the kernel frees the lock when its holder dies."""
-    with full_disk_told(lock):
+    with write_errors_told(lock):
         lock.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -62,13 +63,18 @@ def only_one(lock: Path, doing: str, *, wait_seconds: float = 120.0) -> Iterator
 
 
 @contextlib.contextmanager
-def full_disk_told(path: Path, *, setting: str = "free some space, or choose another place") -> Iterator[None]:
-    """Turn the kernel's 'no space left' for this path into an error that says what to do."""
+def write_errors_told(path: Path, *, setting: str = "free some space, or choose another place") -> Iterator[None]:
+    """Turn the kernel's refusal to write at this path into an error that says what to do."""
     try:
         yield
     except OSError as error:
         if error.errno in OUT_OF_ROOM:
             raise disk_full(path, setting=setting) from error
+        if error.errno in FORBIDDEN:
+            raise FixMachine(
+                f"cannot write {error.filename or path}: {error.strerror}",
+                way_out="choose another place (KEPT_CACHE for downloads, --dir for a cluster), or mend its permissions",
+            ) from error
         raise
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import psutil
 
-from kept.errors import FixMachine, ServerNotStarted
+from kept.errors import FixMachine
 from kept.local import processes
 from kept.local.layout import Layout
-from kept.local.places import full_disk_told
+from kept.local.places import write_errors_told
 from kept.local.ports import HOST
 from kept.local.processes import Mark
 from kept.local.server import Server
@@ -65,7 +65,7 @@ class PostgresServer(Server):
             return
         arriving = self.folder / "data.part"
         shutil.rmtree(arriving, ignore_errors=True)
-        with full_disk_told(self.folder):
+        with write_errors_told(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         if _is_root():
             shutil.chown(self.folder, "nobody", "nogroup")
@@ -82,10 +82,7 @@ class PostgresServer(Server):
         result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=_environment())
         if result.returncode != 0:
             shutil.rmtree(arriving, ignore_errors=True)
-            raise ServerNotStarted(
-                f"Postgres could not make its data directory: {result.stderr.strip()}",
-                way_out="free some space or mend what it names, then `kept up`",
-            )
+            raise self.explained(f"could not make its data directory: {result.stderr.strip()}", result.stderr)
         arriving.replace(self._data)
 
     def launch(self) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 from kept.errors import FixMachine
-from kept.local.places import full_disk_told
+from kept.local.places import write_errors_told
 
 
 class State(Enum):
@@ -50,13 +50,21 @@ def state(mark: Mark) -> State:
     """Running, paused by SIGSTOP, or not there."""
     for process in find(mark):
         with contextlib.suppress(psutil.NoSuchProcess):
-            return State.PAUSED if process.status() == psutil.STATUS_STOPPED else State.RUNNING
+            status = process.status()
+            if status != psutil.STATUS_ZOMBIE:
+                return State.PAUSED if status == psutil.STATUS_STOPPED else State.RUNNING
     return State.STOPPED
+
+
+def send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    """Send a signal to those that are still there."""
+    for process in processes:
+        _signal(process, number)
 
 
 def start(command: list[str], output: Path, environment: Mapping[str, str]) -> int:
     """Start a server in a session of its own: it outlives us, and Ctrl-C here does not reach it."""
-    with full_disk_told(output):
+    with write_errors_told(output):
         output.parent.mkdir(parents=True, exist_ok=True)
         append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         return os.posix_spawn(
@@ -77,8 +85,7 @@ def start(command: list[str], output: Path, environment: Mapping[str, str]) -> i
 def kill(processes: Iterable[psutil.Process], *, within: float = 10.0) -> None:
     """SIGKILL, and wait until they are gone."""
     targets = list(processes)
-    for process in targets:
-        _signal(process, signal.SIGKILL)
+    send(targets, signal.SIGKILL)
     _gone(targets, within)
 
 

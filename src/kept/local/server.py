@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from kept.errors import DiskFull, PortTaken, ServerNotStarted
+from kept.errors import DiskFull, FixMachine, PortTaken, ServerNotStarted
 from kept.local import processes
 from kept.local.processes import Mark, State
 
@@ -72,11 +72,11 @@ class Server(ABC):
 
     def pause(self) -> None:
         """SIGSTOP: alive but deaf, as a long pause of the machine would be."""
-        self._send(signal.SIGSTOP)
+        processes.send(self.processes(), signal.SIGSTOP)
 
     def resume(self) -> None:
         """SIGCONT: the pause is over; a zombie wakes up."""
-        self._send(signal.SIGCONT)
+        processes.send(self.processes(), signal.SIGCONT)
 
     def restart(self) -> None:
         self.stop()
@@ -100,25 +100,21 @@ class Server(ABC):
                 tail += path.read_text(errors="replace").splitlines()[-lines:]
         return tail[-lines:]
 
-    def _send(self, number: signal.Signals) -> None:
-        for process in self.processes():
-            process.send_signal(number)
+    def _not_started(self, what: str) -> FixMachine:
+        last = "\n    ".join(self.log_tail(LOG_LINES_SHOWN))
+        return self.explained(f"{what}; its log ends with\n    {last}", "\n".join(self.log_tail(200)))
 
-    def _not_started(self, what: str) -> ServerNotStarted | PortTaken | DiskFull:
-        tail = self.log_tail(200)
-        text = "\n".join(tail)
-        if "Address already in use" in text:
+    def explained(self, what: str, output: str) -> FixMachine:
+        """The error for a server that failed so, by what it or its tool wrote."""
+        if "Address already in use" in output:
             return PortTaken(
-                f"{self.name} {what}: {self.address} is taken",
-                way_out="run `kept up` again: it chooses another",
+                f"{self.name} found {self.address} taken", way_out="run `kept up` again: it chooses another"
             )
-        if "No space left on device" in text:
+        if "No space left on device" in output:
             return DiskFull(
-                f"{self.name} {what}: the disk under {self.folder} is full",
-                way_out="free some space, then `kept up`",
+                f"the disk under {self.folder} is full: {self.name} cannot start", way_out="free some space"
             )
-        last = "\n    ".join(line for line in tail[-LOG_LINES_SHOWN:])
         return ServerNotStarted(
-            f"{self.name} {what}; its log ends with\n    {last}",
+            f"{self.name} {what}",
             way_out=f"`kept logs {self.name}` shows more; `kept up --fresh` starts over without the data",
         )

@@ -57,6 +57,10 @@ class Delivery:
             raise self._fate
         return self._fate
 
+    def refused(self, error: KafkaError) -> None:
+        """The client did not even take it."""
+        self._fate = error_of(error, self.topic, may_have_been_resent=False)
+
     def report(self, error: KafkaError | None, message: Message) -> None:
         """What the client calls when it knows."""
         if error is not None:

@@ -14,7 +14,6 @@ from confluent_kafka import Producer as Client
 from kept.errors import FixConfiguration, NotPersisted, OutcomeUnknown
 from kept.guarantees import AtMostOnce, ExactlyOnce, Guarantee, merge, producer_settings
 from kept.producer.delivery import Delivery
-from kept.producer.fates import error_of
 from kept.producer.transactions import abort, begin, commit, fresh_client
 
 ROOM_WITHIN = 60.0
@@ -48,7 +47,10 @@ class Producer:
         headers: Headers | None = None,
         timestamp: int | None = None,
     ) -> Delivery:
-        """Hand one record over; a full buffer is waited for, up to a minute, and never drops anything."""
+        """Hand one record over; a full buffer is waited for, up to a minute, and never drops anything.
+
+        The handle tells the record's fate, a refusal too. Inside a transaction a refusal is raised at once.
+        """
         client = self._client
         if client is None:
             raise FixConfiguration(
@@ -75,7 +77,10 @@ class Producer:
                     raise _no_room(topic) from None
                 client.poll(0.05)
             except KafkaException as failure:
-                raise error_of(failure.args[0], topic, may_have_been_resent=False) from failure
+                delivery.refused(failure.args[0])
+                if isinstance(self.guarantee, ExactlyOnce):
+                    delivery.result()  # raises: a transaction without one of its records is not whole
+                return delivery
             else:
                 client.poll(0)
                 return delivery
