@@ -29,7 +29,7 @@ class Verdict(Enum):
 
 
 def check_batch(batch: Batch, last: Batch | None) -> Verdict | Stop:
-    """RULES 4: skip only what is equal in everything; write only the very next; else stop."""
+    """Rule 4: skip only what is equal in everything; write only the very next; else stop."""
     if last is None:
         return Verdict.WRITE
     if batch == last:
@@ -53,7 +53,7 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 def staging_is_whole(promised: Mapping[Name, int], found: Sequence[Name]) -> bool:
-    """RULES 9: every staged set must still be there, whole, or nothing is merged and the batch runs again.
+    """Rule 9: every staged set must still be there, whole, or nothing is merged and the batch runs again.
 
     `promised` is what the tasks returned: the rows of each set they staged. `found` names the set of each
     row that is there now; rows of sets that nobody promised (an abandoned attempt's) do not count.

@@ -23,6 +23,6 @@ class Mode(Enum):
 
 
 def choose_mode(plan: Sequence[Operator]) -> Mode:
-    """RULES 12: one scan under projections and filters keeps one source partition in one task, in order."""
+    """Rule 12: one scan under projections and filters keeps one source partition in one task, in order."""
     row_wise = all(operator is not Operator.OTHER for operator in plan)
     return Mode.PARTITION if row_wise and plan.count(Operator.SCAN) == 1 else Mode.BATCH

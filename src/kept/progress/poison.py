@@ -30,7 +30,7 @@ _BY_CLASS = {
 
 
 def fate_of_sqlstate(sqlstate: str) -> Fate:
-    """RULES 14: only an error about the data can make a record poison; an unknown one stops."""
+    """Rule 14: only an error about the data can make a record poison; an unknown one stops."""
     return _BY_CLASS.get(sqlstate[:2], Fate.STOP)
 
 

@@ -116,7 +116,7 @@ class Stop:
 
 
 def signed_by_us(progress: Progress, owner: Owner) -> Stop | None:
-    """RULES 6: another pipeline's progress is as foreign as an unsigned one."""
+    """Rule 6: another pipeline's progress is as foreign as an unsigned one."""
     if progress.owner.fingerprint == owner.fingerprint:
         return None
     return Stop(
@@ -127,7 +127,7 @@ def signed_by_us(progress: Progress, owner: Owner) -> Stop | None:
 
 
 def not_succeeded(progress: Progress, owner: Owner) -> Stop | None:
-    """RULES 7: the lower generation stops for good."""
+    """Rule 7: the lower generation stops for good."""
     if progress.owner.generation <= owner.generation:
         return None
     return Stop(
@@ -139,7 +139,7 @@ def not_succeeded(progress: Progress, owner: Owner) -> Stop | None:
 
 
 def same_source(progress: Progress, source: Source) -> Stop | None:
-    """RULES 3: a cluster or topic of the same name is not the same source."""
+    """Rule 3: a cluster or topic of the same name is not the same source."""
     then, now = progress.identity, source.identity
     if then.cluster_id == now.cluster_id and then.topic_id == now.topic_id:
         return None
@@ -152,7 +152,7 @@ def same_source(progress: Progress, source: Source) -> Stop | None:
 
 
 def not_cut_short(progress: Progress, source: Source) -> Stop | None:
-    """RULES 3: records below progress that are not the ones we read would be dropped unseen."""
+    """Rule 3: records below progress that are not the ones we read would be dropped unseen."""
     upto = progress.position.next_offset
     end = min(source.log_end, source.epoch_end)
     if upto <= end and progress.identity.leader_epoch <= source.identity.leader_epoch:
@@ -226,7 +226,7 @@ def check(wanted: Range, recorded: Recorded, source: Source, owner: Owner) -> Ac
 
 
 def check_rows(wanted: Range, offsets: Sequence[int]) -> Stop | None:
-    """RULES 12: a task sees one source partition, inside its range, in strictly rising offsets."""
+    """Rule 12: a task sees one source partition, inside its range, in strictly rising offsets."""
     floor = wanted.start - 1
     for offset in offsets:
         if not floor < offset < wanted.end:

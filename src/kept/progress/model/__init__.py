@@ -1,4 +1,4 @@
-"""A tiny in-memory model of everything in RULES.md, and a search for the schedule that breaks it.
+"""A tiny in-memory model of every rule in docs/rules.md, and a search for the schedule that breaks it.
 
 It ships with the package because it is the executable form of the rules: one file a rule, one class a
 file, and anyone can run a schedule again with `python -m kept.progress.model <World> <seed> [without]`.
@@ -40,6 +40,6 @@ RULES: tuple[type[World], ...] = (
     Poison,
     CommitOrder,
 )
-"""One world for each rule, in the order of RULES.md."""
+"""One world for each rule, in the order of docs/rules.md."""
 
 __all__ = ["RULES", "OrdinaryElections", "TwoMoves", "World"]
