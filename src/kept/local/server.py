@@ -14,6 +14,7 @@ from kept.local import processes
 from kept.local.processes import Mark, State
 
 READY_WITHIN = 60.0
+SIGNAL_WITHIN = 5.0
 LOG_LINES_SHOWN = 12
 
 
@@ -73,10 +74,12 @@ class Server(ABC):
     def pause(self) -> None:
         """SIGSTOP: alive but deaf, as a long pause of the machine would be."""
         processes.send(self.processes(), signal.SIGSTOP)
+        self._wait_until_not(State.RUNNING)
 
     def resume(self) -> None:
         """SIGCONT: the pause is over; a zombie wakes up."""
         processes.send(self.processes(), signal.SIGCONT)
+        self._wait_until_not(State.PAUSED)
 
     def restart(self) -> None:
         self.stop()
@@ -91,6 +94,12 @@ class Server(ABC):
             if time.monotonic() > deadline:
                 raise self._not_started(f"did not answer on {self.address} within {within:.0f} s")
             time.sleep(0.1)
+
+    def _wait_until_not(self, state: State) -> None:
+        """A signal takes effect when every thread has heard it, not when it is sent."""
+        deadline = time.monotonic() + SIGNAL_WITHIN
+        while self.state() is state and time.monotonic() < deadline:
+            time.sleep(0.01)
 
     def log_tail(self, lines: int) -> list[str]:
         """The last lines of its log, then of what it printed."""

@@ -1,0 +1,1 @@
+"""Proving the guarantees: faults on purpose, and what became of every record."""

@@ -1,0 +1,118 @@
+"""One address that clients connect to, and the server it leads to; it can be cut, mended and paused."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+
+from kept.errors import PortTaken
+from kept.local.ports import HOST
+from kept.verify.proxy.armed import Table
+from kept.verify.proxy.evidence import Did, Evidence
+from kept.verify.proxy.frames import Conversation
+from kept.verify.proxy.link import Link, Place
+from kept.verify.proxy.side import CHUNK, Side
+
+REACHED_WITHIN = 10.0
+
+
+class Door:
+    """Listens for the clients of one server; everything here runs in the proxy's loop."""
+
+    def __init__(
+        self,
+        broker: int,
+        port: int,
+        upstream: str | None,
+        *,
+        rules: Table,
+        evidence: Evidence,
+        conversation: Callable[[], Conversation],
+        numbers: Iterator[int],
+    ) -> None:
+        self.broker = broker
+        self.port = port
+        self.upstream = upstream
+        self._rules = rules
+        self._evidence = evidence
+        self._conversation = conversation
+        self._numbers = numbers
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self._listening: asyncio.Server | None = None
+        self._links: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        """Take connections, always on the same port."""
+        if self._listening is not None:
+            return
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, self.port))
+        except OSError as error:
+            listener.close()
+            raise PortTaken(
+                f"port {self.port}, the proxy's for server {self.broker}, is taken by another program",
+                way_out="stop it, or start the proxy again: it gets another port",
+            ) from error
+        self._listening = await asyncio.start_server(self._arrived, sock=listener, limit=CHUNK)
+
+    async def cut(self) -> None:
+        """Reset every connection and refuse new ones."""
+        if self._listening is not None:
+            self._listening.close()
+            self._listening = None
+        links = list(self._links)
+        for link in links:
+            link.cancel()
+        await asyncio.gather(*links, return_exceptions=True)
+
+    def pause(self) -> None:
+        """Let nothing through, in either direction; connections stay, new ones are taken."""
+        self._flowing.clear()
+
+    def resume(self) -> None:
+        """Let through again, what waited first."""
+        self._flowing.set()
+
+    async def _arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - asyncio runs this callback in a task
+        self._links.add(task)
+        client = Side(reader, writer)
+        place = Place(self.broker, next(self._numbers), self._rules, self._evidence, self._flowing)
+        try:
+            await self._serve(place, client)
+        except asyncio.CancelledError:
+            pass  # cut: this task ends here, and asyncio would report a cancelled one as an error
+        finally:
+            client.reset()
+            await client.close()
+            self._links.discard(task)
+            self._evidence.connection(self.broker, place.connection, Did.CLOSED)
+
+    async def _serve(self, place: Place, client: Side) -> None:
+        server = await self._dial()
+        if server is None:
+            self._evidence.connection(self.broker, place.connection, Did.NOT_REACHED, self.upstream or "")
+            return
+        self._evidence.connection(self.broker, place.connection, Did.OPENED)
+        link = Link(place, self._conversation(), client, server)
+        try:
+            await link.run()
+        except asyncio.CancelledError:
+            link.reset()
+            raise
+
+    async def _dial(self) -> Side | None:
+        """A connection to the server, for one client; None when nobody listens there."""
+        if self.upstream is None:
+            return None
+        host, _, port = self.upstream.rpartition(":")
+        try:
+            opened = asyncio.open_connection(host, int(port), limit=CHUNK)
+            return Side(*await asyncio.wait_for(opened, REACHED_WITHIN))
+        except (OSError, asyncio.TimeoutError):
+            return None
