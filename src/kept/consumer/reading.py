@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -13,6 +14,15 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from kept.errors import FixConfiguration, KeptError, TryAgain
 
 ANSWER_WITHIN = 30.0
+_BETWEEN_LEADERS = {
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError._TRANSPORT,
+}
 
 
 class Start(Enum):
@@ -88,13 +98,21 @@ class Reader:
             )
         chosen = sorted(found.partitions) if partition is None else [partition]
         # Logical END would be resolved later, when the first fetch is made: what is sent in between would be skipped.
-        marks = {
-            number: self._client.get_watermark_offsets(TopicPartition(topic, number), timeout=ANSWER_WITHIN)
-            for number in chosen
-        }
+        marks = {number: self._watermarks(TopicPartition(topic, number)) for number in chosen}
         positions = {number: low if start is Start.BEGINNING else high for number, (low, high) in marks.items()}
         self._client.assign([TopicPartition(topic, number, offset) for number, offset in positions.items()])
         return dict.fromkeys(chosen, False)
+
+    def _watermarks(self, partition: TopicPartition) -> tuple[int, int]:
+        """Where the log begins and ends; a leader that was just elected is given time to know."""
+        deadline = time.monotonic() + ANSWER_WITHIN
+        while True:
+            try:
+                return self._client.get_watermark_offsets(partition, timeout=ANSWER_WITHIN)
+            except KafkaException as failure:
+                if failure.args[0].code() not in _BETWEEN_LEADERS or time.monotonic() > deadline:
+                    raise _no_answer(failure.args[0]) from failure
+                time.sleep(0.1)
 
     def poll(self, timeout: float) -> Record | None:
         """The next record, or None when none came within the time."""
