@@ -47,11 +47,12 @@ def fingerprint() -> str:
 
 
 def usable() -> bool:
-    """Does the environment have a Python that runs and a pip?"""
-    return (
-        PYTHON.exists()
-        and subprocess.run([PYTHON, "-m", "pip", "--version"], capture_output=True, check=False).returncode == 0
-    )
+    """Does the environment have a pip, and the very Python that was asked for?"""
+    if not PYTHON.exists():
+        return False
+    question = [str(PYTHON), "-c", "import pip, sys; print(sys.version)"]
+    answer = subprocess.run(question, capture_output=True, text=True, check=False)
+    return answer.returncode == 0 and answer.stdout.strip() == sys.version.strip()
 
 
 def make_environment() -> None:

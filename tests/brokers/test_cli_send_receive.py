@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -16,7 +17,7 @@ from kept.consumer import Reader, Start
 from kept.guarantees import ExactlyOnce
 from kept.local import Cluster
 from kept.producer import Producer
-from tests.conftest import KEPT, Eventually, Kept
+from tests.conftest import KEPT, Kept
 
 RECORDS = 10_000
 
@@ -145,13 +146,55 @@ def test_bytes_that_are_not_text_survive(on_cluster: Kept, cluster: Cluster, top
     assert shown["value"] == {"base64": "/wAB"}
 
 
-def test_receive_ends_quietly_on_ctrl_c_and_on_a_closed_pipe(
-    cluster: Cluster, topic: str, on_cluster: Kept, eventually: Eventually
-) -> None:
-    on_cluster("send", topic, stdin="\n".join(str(number) for number in range(5000)) + "\n")
-    command = f"{KEPT} receive {topic} --from-beginning --to-end --bootstrap {cluster.bootstrap} | head -n 1"
-    piped = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
-    assert (piped.returncode, "Traceback" in piped.stderr) == (0, False), piped.stderr
+def test_a_closed_pipe_ends_receive_quietly_and_does_not_stop_send(cluster: Cluster, topic: str) -> None:
+    """`... | head -n 1`: PIPESTATUS tells the exit code of kept itself."""
+    for command in (
+        f"seq 30000 | {KEPT} send {topic} --bootstrap {cluster.bootstrap}",
+        f"{KEPT} receive {topic} --from-beginning --to-end --bootstrap {cluster.bootstrap}",
+    ):
+        line = f"{command} | head -n 1; exit ${{PIPESTATUS[-2]}}"
+        piped = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False)
+        assert piped.returncode == 0, piped.stderr
+        assert "Traceback" not in piped.stderr
+        assert "Broken pipe" not in piped.stderr
+    assert len(read(cluster, topic)) == 30000
+
+
+def test_receive_ends_on_ctrl_c(cluster: Cluster, topic: str, on_cluster: Kept) -> None:
+    on_cluster("send", topic, "here")
+    command = [str(KEPT), "receive", topic, "--from-beginning", "--bootstrap", cluster.bootstrap]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "here\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors.strip()) == (130, "interrupted")
+
+
+def test_lines_that_are_not_text_are_sent_as_they_are(cluster: Cluster, topic: str) -> None:
+    raw = b"\xff\xfe\n\x00\n"
+    command = [str(KEPT), "send", topic, "--key", "one", "--bootstrap", cluster.bootstrap]
+    sent = subprocess.run(command, input=raw, capture_output=True, timeout=60, check=False)
+    assert sent.returncode == 0, sent.stderr
+    with Reader(cluster.bootstrap, topic, start=Start.BEGINNING) as reader:
+        assert [record.value for record in reader.to_end()] == [b"\xff\xfe", b"\x00"]
+
+
+def test_what_was_committed_is_counted_when_a_later_chunk_is_refused(cluster: Cluster, topic: str) -> None:
+    """Whoever runs it again must know that the first chunk is there."""
+    lines = b"\n".join([b"good"] * 10_000 + [b"x" * 2_000_000, b"never looked at"]) + b"\n"
+    command = [str(KEPT), "send", topic, "--guarantee", "exactly-once", "--quiet", "--bootstrap", cluster.bootstrap]
+    sent = subprocess.run(command, input=lines, capture_output=True, timeout=120, check=False)
+    assert sent.returncode == 1
+    assert b"10000 persisted, 2 refused, 0 unknown; what follows was not sent" in sent.stderr
+    assert read(cluster, topic) == ["good"] * 10_000
+
+
+def test_a_refused_record_is_named_and_not_tried_five_times(on_cluster: Kept, topic: str) -> None:
+    sent = on_cluster("send", topic, "x", "--partition", "99", "--guarantee", "exactly-once", "--json")
+    assert sent.returncode == 1
+    assert "again" not in sent.stderr.replace("before you send it again", "")
+    assert "partition" in json.loads(sent.stdout)["what"]
 
 
 def test_mistakes_in_receiving_are_told(on_cluster: Kept, topic: str) -> None:

@@ -7,15 +7,24 @@ import uuid
 import pytest
 
 from kept.consumer import Reader, Start
-from kept.errors import Fenced, FixConfiguration, NotPersisted, OutcomeUnknown, TryAgain, WeakensGuarantee
+from kept.errors import (
+    Fenced,
+    FixConfiguration,
+    NotPersisted,
+    OutcomeUnknown,
+    TransactionAborted,
+    TryAgain,
+    WeakensGuarantee,
+)
 from kept.guarantees import AtLeastOnce, AtMostOnce, ExactlyOnce, Guarantee
 from kept.local import Cluster
 from kept.producer import Producer
+from tests.conftest import Eventually
 
 
-def values(cluster: Cluster, topic: str, *, committed: bool = True) -> list[bytes | None]:
+def values(cluster: Cluster, topic: str, *, committed: bool = True, patience: float = 30) -> list[bytes]:
     with Reader(cluster.bootstrap, topic, start=Start.BEGINNING, committed=committed) as reader:
-        return sorted((record.value for record in reader.to_end()), key=lambda value: value or b"")
+        return sorted(record.value or b"" for record in reader.to_end(patience))
 
 
 def named() -> ExactlyOnce:
@@ -29,7 +38,8 @@ def test_a_receipt_says_where_the_record_is(cluster: Cluster, topic: str, guaran
             topic, b"value", key="key", partition=2, headers={"trace": b"42"}, timestamp=1_700_000_000_000
         ).result(30)
     with Reader(cluster.bootstrap, topic, start=Start.BEGINNING, partition=2) as reader:
-        (record,) = reader.to_end()
+        record = reader.poll(30)  # with acks=1 the end of the log may not be known to include it yet
+    assert record is not None
     assert (receipt.topic, receipt.partition, receipt.offset) == (topic, 2, 0)
     assert (record.offset, record.timestamp, record.key, record.value) == (0, 1_700_000_000_000, b"key", b"value")
     assert record.headers == (("trace", b"42"),)
@@ -48,7 +58,8 @@ def test_a_transaction_is_visible_whole_after_it_and_not_before(cluster: Cluster
         with producer.transaction():
             for partition in range(3):
                 producer.send(topic, f"p{partition}", partition=partition).result(30)
-            assert values(cluster, topic) == []
+            with pytest.raises(TryAgain, match="a transaction is still open"):
+                values(cluster, topic, patience=2)
             assert values(cluster, topic, committed=False) == [b"p0", b"p1", b"p2"]
         assert values(cluster, topic) == [b"p0", b"p1", b"p2"]
 
@@ -114,6 +125,57 @@ def test_a_refused_record_ends_its_transaction(cluster: Cluster, topic: str) -> 
             producer.send(topic, "good")
             producer.send(topic, b"x" * 2_000_000)  # nobody looks at this handle
         assert values(cluster, topic) == []
+
+
+def test_a_record_refused_later_is_named_and_not_tried_again(cluster: Cluster, topic: str) -> None:
+    """The client learns only on the way that there is no such partition: nobody asks the handle, commit must tell."""
+    with Producer(cluster.bootstrap, named()) as producer:
+        with pytest.raises(NotPersisted, match="partition"), producer.transaction():
+            producer.send(topic, "good")
+            producer.send(topic, "bad", partition=99)
+        assert values(cluster, topic) == []
+
+
+def test_closing_tells_of_failures_that_nobody_asked_about(cluster: Cluster, topic: str) -> None:
+    told = pytest.raises(NotPersisted, match="2 records failed, and nobody asked")
+    with told, Producer(cluster.bootstrap, AtLeastOnce()) as producer:
+        producer.send(topic, "good")
+        producer.send(topic, "bad", partition=99)
+        producer.send(topic, b"x" * 2_000_000)
+    assert values(cluster, topic) == [b"good"]
+
+
+def test_what_was_asked_about_is_not_told_again(cluster: Cluster, topic: str) -> None:
+    with Producer(cluster.bootstrap, AtLeastOnce()) as producer:
+        for _ in range(2):
+            with pytest.raises(NotPersisted):
+                producer.send(topic, "bad", partition=99).result(30)
+
+
+def test_without_an_acknowledgement_the_fate_is_unknown(cluster: Cluster, topic: str, eventually: Eventually) -> None:
+    with Producer(cluster.bootstrap, AtMostOnce(), acks=0) as producer, pytest.raises(OutcomeUnknown, match="acks=0"):
+        producer.send(topic, "perhaps").result(30)
+    eventually(lambda: values(cluster, topic) == [b"perhaps"], "it was sent all the same")
+
+
+def test_a_transaction_that_outlived_its_time_is_not_committed(cluster: Cluster, topic: str) -> None:
+    producer = Producer(cluster.bootstrap, named(), **{"transaction.timeout.ms": 1000})
+    with pytest.raises((Fenced, TransactionAborted)), producer.transaction():
+        producer.send(topic, "too late").result(30)
+        wait_until_aborted(cluster, topic)
+    assert values(cluster, topic) == []
+
+
+def wait_until_aborted(cluster: Cluster, topic: str) -> None:
+    """A read_committed reader gets past the record when the coordinator has ended its transaction."""
+    with Reader(cluster.bootstrap, topic, start=Start.BEGINNING) as reader:
+        assert list(reader.to_end()) == []
+
+
+def test_a_setting_the_client_refuses_is_told_at_construction() -> None:
+    for guarantee in (AtLeastOnce(), ExactlyOnce("x")):
+        with pytest.raises(FixConfiguration, match=r"no\.such\.setting"):
+            Producer("127.0.0.1:1", guarantee, **{"no.such.setting": "x"})
 
 
 def test_a_partition_the_topic_lacks_is_not_persisted(cluster: Cluster, topic: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException
@@ -16,7 +17,14 @@ from kept.errors import FixConfiguration, KeptError, OutcomeUnknown, TryAgain
 from kept.guarantees import Guarantee, merge, topic_settings
 
 ANSWER_WITHIN = 30.0
+_WITHIN = {"operation_timeout": ANSWER_WITHIN, "request_timeout": ANSWER_WITHIN}
 _COPIES = "replication.factor"
+_NO_ANSWER = {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError.REQUEST_TIMED_OUT,
+}
 _WAYS_OUT = {
     KafkaError.TOPIC_ALREADY_EXISTS: "use it, or choose another name; `kept topics describe` shows it",
     KafkaError.UNKNOWN_TOPIC_OR_PART: "`kept topics list` shows the topics there are",
@@ -67,9 +75,9 @@ class Topics:
         config = {key: str(value) for key, value in settings.items()}
         request = NewTopic(name, num_partitions=partitions, replication_factor=_whole(copies), config=config)
         try:
-            self._admin.create_topics([request], operation_timeout=ANSWER_WITHIN)[name].result()
+            self._admin.create_topics([request], **_WITHIN)[name].result()
         except KafkaException as failure:
-            raise _error(failure.args[0], f"topic {name} was not created") from failure
+            raise _error(failure.args[0], f"topic {name} was not created", changes=True) from failure
         except (TypeError, ValueError) as error:
             raise FixConfiguration(
                 f"topic {name} was not created: {error}", way_out="correct the value it names"
@@ -106,18 +114,17 @@ class Topics:
     def delete(self, name: str) -> None:
         """Delete a topic and every record in it."""
         try:
-            self._admin.delete_topics([name], operation_timeout=ANSWER_WITHIN)[name].result()
+            self._admin.delete_topics([name], **_WITHIN)[name].result()
         except KafkaException as failure:
-            raise _error(failure.args[0], f"topic {name} was not deleted") from failure
+            raise _error(failure.args[0], f"topic {name} was not deleted", changes=True) from failure
 
     def _led(self, name: str, partitions: int) -> Topic:
         """Created means usable: wait for the brokers to hear of it."""
         deadline = time.monotonic() + ANSWER_WITHIN
         while time.monotonic() < deadline:
-            found = self._admin.list_topics(name, timeout=ANSWER_WITHIN).topics[name]
-            if found.error is None and len(found.partitions) == partitions:
-                topic = _topic(found)
-                if all(each.leader >= 0 for each in topic.partitions):
+            with suppress(FixConfiguration, TryAgain):  # not every broker has heard of it yet
+                topic = self.describe(name)
+                if len(topic.partitions) == partitions and all(each.leader >= 0 for each in topic.partitions):
                     return topic
             time.sleep(0.05)
         raise TryAgain(
@@ -138,18 +145,16 @@ def _topic(found: TopicMetadata) -> Topic:
     return Topic(str(found.topic), tuple(Partition(p.id, p.leader, tuple(p.replicas), tuple(p.isrs)) for p in parts))
 
 
-def _error(error: KafkaError, what: str) -> KeptError:
-    code = error.code()
+def _error(error: KafkaError, what: str, *, changes: bool = False) -> KeptError:
+    """The error of our tree. A change whose answer was lost may have happened; a look has nothing to be unknown."""
+    code, reason = error.code(), error.str()
     if code in _WAYS_OUT:
-        return FixConfiguration(f"{what}: {error.str()}", way_out=_WAYS_OUT[code])
-    if code in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
-        return TryAgain(
-            f"{what}: no broker answers ({error.str()})",
-            way_out="check the address, and that the brokers run",
-        )
-    if code in (KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT):
+        return FixConfiguration(f"{what}: {reason}", way_out=_WAYS_OUT[code])
+    never_sent = "while waiting for controller" in reason or ("broker" in reason and "available" in reason)
+    if code in _NO_ANSWER and changes and not never_sent:
         return OutcomeUnknown(
-            f"{what} within {ANSWER_WITHIN:.0f} s: {error.str()}",
-            way_out="look with `kept topics list` before trying again",
+            f"{what}, or its answer was lost: {reason}", way_out="look with `kept topics list` before trying again"
         )
-    return FixConfiguration(f"{what}: {error.str()}", way_out="correct what it names")
+    if code in _NO_ANSWER:
+        return TryAgain(f"{what}: no broker answers ({reason})", way_out="check the address, and that the brokers run")
+    return FixConfiguration(f"{what}: {reason}", way_out="correct what it names")

@@ -21,6 +21,7 @@ def demo(records: int, as_json: bool) -> int:
     """
     from kept.cli.demo_run import run
     from kept.local import Cluster
+    from kept.local.ports import ANY_FREE
     from kept.local.runtime import prepared
     from kept.local.tether import tethered
 
@@ -29,7 +30,7 @@ def demo(records: int, as_json: bool) -> int:
         tempfile.TemporaryDirectory(prefix="kept-demo-") as scratch,
         tethered(Cluster(Path(scratch, "cluster"))) as cluster,
     ):
-        cluster.up(say=say)
+        cluster.up(ports=ANY_FREE, say=say)
         audit = run(cluster, records, say)
         say("taking everything down")
     if as_json:

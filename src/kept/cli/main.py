@@ -70,9 +70,9 @@ def main() -> NoReturn:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         sys.exit(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output left: nobody to tell
-        sys.exit(ExitCode.DONE)
+    except ModuleNotFoundError as error:
+        click.echo(f"error: {error.name} is not installed\n  way out: pip install 'kept[all]'", err=True)
+        sys.exit(ExitCode.FAILED)
 
 
 if __name__ == "__main__":

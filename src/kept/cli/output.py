@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,18 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON inste
 def say(text: str) -> None:
     """Tell a person what is going on; never part of the result."""
     click.echo(text, err=True)
+
+
+def print_line(line: bytes) -> bool:
+    """One line of a result, at once; False when its reader has left, and then nothing more is printed."""
+    try:
+        sys.stdout.buffer.write(line + b"\n")
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        # Python flushes once more at its end, and would complain there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True
 
 
 def print_json(document: object) -> None:

@@ -14,8 +14,9 @@ def prepare() -> None:
     Java comes from JAVA_HOME or PATH; where there is none it is installed (by apt-get as root on Debian or Ubuntu,
     into kept's cache otherwise).
     """
+    from kept.local.class_archive import make_archive
     from kept.local.java import install_java
-    from kept.local.runtime import make_archive, prepared
+    from kept.local.runtime import prepared
 
     java = install_java(say)
     with download_bar() as progress:

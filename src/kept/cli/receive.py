@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import sys
+import base64
+import json
+from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
 
 from kept.cli import target
-from kept.cli.output import as_json, print_json
+from kept.cli.output import as_json, print_line
 
 if TYPE_CHECKING:
-    from kept.consumer import Record
+    from kept.consumer import Reader, Record
 
 
 @click.command()
@@ -48,33 +51,34 @@ def receive(
     from kept.consumer import Reader, Start
 
     start = Start.BEGINNING if from_beginning else Start.END
-    seen = 0
     with Reader(target.address(bootstrap), topic, start=start, committed=committed, partition=partition) as reader:
-        while not (to_end and reader.at_end) and (most is None or seen < most):
-            record = reader.poll(0.5)
-            if record is None:
-                sys.stdout.flush()
-                continue
-            seen += 1
-            _print(record, as_json=as_json, positions=positions)
+        records = reader.to_end() if to_end else _for_ever(reader)
+        for record in islice(records, most):
+            if not print_line(_line(record, as_json=as_json, positions=positions)):
+                return  # whoever read our output has left
 
 
-def _print(record: Record, *, as_json: bool, positions: bool) -> None:
-    if as_json:
-        print_json(
-            {
-                "topic": record.topic,
-                "partition": record.partition,
-                "offset": record.offset,
-                "timestamp": record.timestamp,
-                "key": _readable(record.key),
-                "value": _readable(record.value),
-                "headers": [[name, _readable(value)] for name, value in record.headers],
-            }
-        )
-        return
-    where = f"{record.partition}:{record.offset}\t{_words(record.key)}\t".encode() if positions else b""
-    sys.stdout.buffer.write(where + (record.value or b"") + b"\n")
+def _for_ever(reader: Reader) -> Iterator[Record]:
+    while True:
+        record = reader.poll(0.5)
+        if record is not None:
+            yield record
+
+
+def _line(record: Record, *, as_json: bool, positions: bool) -> bytes:
+    if not as_json:
+        where = f"{record.partition}:{record.offset}\t{_words(record.key)}\t".encode() if positions else b""
+        return where + (record.value or b"")
+    document = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": _readable(record.key),
+        "value": _readable(record.value),
+        "headers": [[name, _readable(value)] for name, value in record.headers],
+    }
+    return json.dumps(document, ensure_ascii=False).encode()
 
 
 def _readable(data: bytes | None) -> object:
@@ -84,8 +88,6 @@ def _readable(data: bytes | None) -> object:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        import base64
-
         return {"base64": base64.b64encode(data).decode()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import sys
 import threading
@@ -15,8 +16,8 @@ import click
 
 from kept.cli import target
 from kept.cli.exit_codes import ExitCode
-from kept.cli.output import as_json, print_json, say
-from kept.errors import FixConfiguration, KeptError, NotPersisted, OutcomeUnknown, TransactionAborted
+from kept.cli.output import as_json, print_line, say
+from kept.errors import Fenced, FixConfiguration, KeptError, NotPersisted, OutcomeUnknown, TransactionAborted
 
 if TYPE_CHECKING:
     from kept.producer import Delivery, Producer, Receipt
@@ -63,25 +64,39 @@ def send(
     tally = _Tally(as_json=as_json, quiet=quiet)
     with Producer(target.address(bootstrap), promise, **MISSING_TOPIC_KNOWN_SOON) as producer:
 
-        def hand_over(each: str) -> Delivery:
+        def hand_over(each: bytes) -> Delivery:
             return producer.send(topic, each, key=key, partition=partition, headers=pairs)
 
-        for chunk in [[value]] if value is not None else _chunks():
-            try:
-                for delivery in _deliver(producer, hand_over, chunk):
-                    tally.add(delivery)
-            except OutcomeUnknown as error:
-                tally.unknown(error, len(chunk))
+        for chunk in [[value.encode()]] if value is not None else _chunks():
+            if not _sent(producer, hand_over, chunk, tally):
                 break
     return tally.close()
 
 
-def _deliver(producer: Producer, hand_over: Callable[[str], Delivery], chunk: list[str]) -> list[Delivery]:
-    """Send a chunk; under exactly-once as one transaction, begun again when it was aborted: none of it is visible."""
+def _sent(producer: Producer, hand_over: Callable[[bytes], Delivery], chunk: list[bytes], tally: _Tally) -> bool:
+    """Send a chunk and count its fates; False when it is no use to go on."""
     from kept.guarantees import ExactlyOnce
 
-    if not isinstance(producer.guarantee, ExactlyOnce):
-        return [hand_over(each) for each in chunk]
+    if isinstance(producer.guarantee, ExactlyOnce):
+        try:
+            tally.add_all(_in_a_transaction(producer, hand_over, chunk))
+        except KeptError as error:
+            tally.failed(error, len(chunk))
+            return False
+        return True
+    deliveries: list[Delivery] = []
+    try:
+        deliveries.extend(map(hand_over, chunk))
+    except KeptError as error:
+        tally.add_all(deliveries)
+        tally.failed(error, len(chunk) - len(deliveries))
+        return False
+    tally.add_all(deliveries)
+    return True
+
+
+def _in_a_transaction(producer: Producer, hand_over: Callable[[bytes], Delivery], chunk: list[bytes]) -> list[Delivery]:
+    """A chunk as one transaction, begun again when it was aborted: then none of it is visible."""
     for _ in range(TRIES - 1):
         try:
             with producer.transaction():
@@ -92,16 +107,16 @@ def _deliver(producer: Producer, hand_over: Callable[[str], Delivery], chunk: li
         return [hand_over(each) for each in chunk]
 
 
-def _chunks() -> Iterator[list[str]]:
+def _chunks() -> Iterator[list[bytes]]:
     """Standard input in chunks that never wait long for their last line: on a terminal, one line each."""
     if sys.stdin.isatty():
         say("one record a line; Ctrl-D ends")
         while True:
             try:
-                yield [input("> ")]
+                yield [input("> ").encode(errors="surrogateescape")]
             except EOFError:
                 return
-    lines: queue.Queue[str | None] = queue.Queue(RECORDS_A_CHUNK)
+    lines: queue.Queue[bytes | None] = queue.Queue(RECORDS_A_CHUNK)
     threading.Thread(target=_read_lines, args=(lines,), daemon=True).start()
     while (first := lines.get()) is not None:
         chunk, deadline = [first], time.monotonic() + SECONDS_A_CHUNK
@@ -117,10 +132,12 @@ def _chunks() -> Iterator[list[str]]:
         yield chunk
 
 
-def _read_lines(lines: queue.Queue[str | None]) -> None:
-    for line in sys.stdin:
-        lines.put(line.removesuffix("\n"))
-    lines.put(None)
+def _read_lines(lines: queue.Queue[bytes | None]) -> None:
+    try:
+        for line in sys.stdin.buffer:
+            lines.put(line.removesuffix(b"\n"))
+    finally:
+        lines.put(None)
 
 
 def _header(text: str) -> tuple[str, str | bytes | None]:
@@ -135,29 +152,43 @@ class _Tally:
 
     def __init__(self, *, as_json: bool, quiet: bool) -> None:
         self._as_json = as_json
-        self._quiet = quiet
+        self._silent = quiet
         self._persisted = self._refused = self._unknown = 0
         self._first_error: KeptError | None = None
+        self._gave_up = False
 
-    def add(self, delivery: Delivery) -> None:
-        try:
-            self.persisted(delivery.result())
-        except OutcomeUnknown as error:
-            self.unknown(error, 1)
-        except NotPersisted as error:
-            self._refused += 1
-            self._first_error = self._first_error or error
+    def add_all(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            try:
+                self._add(delivery.result())
+            except (OutcomeUnknown, NotPersisted) as error:
+                self._count(error, 1)
 
-    def persisted(self, receipt: Receipt) -> None:
+    def failed(self, error: KeptError, records: int) -> None:
+        """These records, and whatever would have followed them."""
+        self._gave_up = True
+        self._count(error, records)
+
+    def _add(self, receipt: Receipt) -> None:
         self._persisted += 1
         if self._as_json:
-            print_json(asdict(receipt))
-        elif not self._quiet:
-            click.echo(f"{receipt.topic} partition {receipt.partition} offset {receipt.offset}")
+            self._print(json.dumps(asdict(receipt)))
+        elif not self._silent:
+            self._print(f"{receipt.topic} partition {receipt.partition} offset {receipt.offset}")
 
-    def unknown(self, error: OutcomeUnknown, records: int) -> None:
-        self._unknown += records
+    def _count(self, error: KeptError, records: int) -> None:
         self._first_error = self._first_error or error
+        if isinstance(error, (OutcomeUnknown, Fenced)):
+            self._unknown += records
+        else:
+            self._refused += records
+        if self._as_json:
+            document = {"error": type(error).__name__, "what": error.what, "way_out": error.way_out, "records": records}
+            self._print(json.dumps(document))
+
+    def _print(self, line: str) -> None:
+        if not print_line(line.encode()):  # whoever read our output has left: the records are sent all the same
+            self._silent, self._as_json = True, False
 
     def close(self) -> ExitCode:
         total = self._persisted + self._refused + self._unknown
@@ -165,7 +196,8 @@ class _Tally:
             click.secho("error: ", fg="red", bold=True, nl=False, err=True)
             say(str(self._first_error))
         if total != 1 or self._first_error is not None:
-            say(f"{self._persisted} persisted, {self._refused} refused, {self._unknown} unknown")
+            rest = "; what follows was not sent" if self._gave_up else ""
+            say(f"{self._persisted} persisted, {self._refused} refused, {self._unknown} unknown{rest}")
         if self._unknown:
             return ExitCode.UNKNOWN
         return ExitCode.FAILED if self._refused else ExitCode.DONE

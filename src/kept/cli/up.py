@@ -24,7 +24,7 @@ from kept.errors import FixConfiguration
     "--advertise",
     multiple=True,
     metavar="N=HOST:PORT",
-    help="Tell clients that broker N is there (a proxy, say).",
+    help="Tell clients that broker N is there (a proxy, say); stays until `--advertise none`.",
 )
 @as_json
 def up(
@@ -44,7 +44,7 @@ def up(
     from kept.local.runtime import prepared
 
     cluster = Cluster(directory)
-    advertised = dict(_advertised(each) for each in advertise)
+    advertised = None if not advertise else {} if advertise == ("none",) else dict(map(_advertised, advertise))
     with download_bar() as progress:
         prepared(say, progress)
     cluster.up(fresh=fresh, ports=Ports(usual=not free_ports, first=port), advertised=advertised, say=say)

@@ -9,7 +9,9 @@ from enum import Enum
 from types import TracebackType
 
 from confluent_kafka import Consumer as Client
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from kept.errors import FixConfiguration, KeptError, TryAgain
 
@@ -53,14 +55,10 @@ class Reader:
     """
 
     def __init__(
-        self,
-        bootstrap: str,
-        topic: str,
-        *,
-        start: Start,
-        committed: bool = True,
-        partition: int | None = None,
+        self, bootstrap: str, topic: str, *, start: Start, committed: bool = True, partition: int | None = None
     ) -> None:
+        self._topic = topic
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         self._client = Client(
             {
                 "bootstrap.servers": bootstrap,
@@ -75,40 +73,44 @@ class Reader:
                 "log_level": 0,
             }
         )
+        self._reached: dict[int, int] = {}
         try:
-            self._at_end = self._assign(topic, partition, start)
+            chosen = self._partitions(partition)
+            self._begun = self._ends(chosen, start)
+            # By number, not as a logical END: that is resolved at the first fetch, and skips what comes until then.
+            self._client.assign([TopicPartition(topic, number, offset) for number, offset in self._begun.items()])
         except BaseException:
             self._client.close()
             raise
 
-    def _assign(self, topic: str, partition: int | None, start: Start) -> dict[int, bool]:
+    def _partitions(self, partition: int | None) -> list[int]:
         try:
-            found = self._client.list_topics(topic, timeout=ANSWER_WITHIN).topics[topic]
+            found = self._client.list_topics(self._topic, timeout=ANSWER_WITHIN).topics[self._topic]
         except KafkaException as failure:
             raise _no_answer(failure.args[0]) from failure
         if found.error is not None:
             raise FixConfiguration(
-                f"topic {topic} cannot be read: {found.error.str()}",
+                f"topic {self._topic} cannot be read: {found.error.str()}",
                 way_out="`kept topics list` shows the topics there are",
             )
         if partition is not None and partition not in found.partitions:
             raise FixConfiguration(
-                f"topic {topic} has no partition {partition}",
+                f"topic {self._topic} has no partition {partition}",
                 way_out=f"its partitions are 0 to {len(found.partitions) - 1}",
             )
-        chosen = sorted(found.partitions) if partition is None else [partition]
-        # Logical END would be resolved later, when the first fetch is made: what is sent in between would be skipped.
-        marks = {number: self._watermarks(TopicPartition(topic, number)) for number in chosen}
-        positions = {number: low if start is Start.BEGINNING else high for number, (low, high) in marks.items()}
-        self._client.assign([TopicPartition(topic, number, offset) for number, offset in positions.items()])
-        return dict.fromkeys(chosen, False)
+        return sorted(found.partitions) if partition is None else [partition]
 
-    def _watermarks(self, partition: TopicPartition) -> tuple[int, int]:
-        """Where the log begins and ends; a leader that was just elected is given time to know."""
+    def _ends(self, partitions: list[int], which: Start) -> dict[int, int]:
+        """Where each log begins or ends, open transactions included; a new leader is given time to know."""
         deadline = time.monotonic() + ANSWER_WITHIN
+        end: OffsetSpec = OffsetSpec.latest() if which is Start.END else OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+        question = {TopicPartition(self._topic, number): end for number in partitions}
         while True:
             try:
-                return self._client.get_watermark_offsets(partition, timeout=ANSWER_WITHIN)
+                answers = self._admin.list_offsets(
+                    question, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=ANSWER_WITHIN
+                )
+                return {place.partition: answer.result(ANSWER_WITHIN).offset for place, answer in answers.items()}
             except KafkaException as failure:
                 if failure.args[0].code() not in _BETWEEN_LEADERS or time.monotonic() > deadline:
                     raise _no_answer(failure.args[0]) from failure
@@ -121,26 +123,34 @@ class Reader:
             return None
         error = message.error()
         if error is None:
-            self._at_end[_number(message.partition())] = False
             return _record(message)
         if error.code() == KafkaError._PARTITION_EOF:
-            self._at_end[_number(message.partition())] = True
+            self._reached[_number(message.partition())] = _number(message.offset())
             return None
         if error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
             return None  # the client reconnects by itself
         raise _no_answer(error)
 
-    @property
-    def at_end(self) -> bool:
-        """Has every partition been read to where its log ended at that moment?"""
-        return all(self._at_end.values())
+    def to_end(self, patience: float = ANSWER_WITHIN) -> Iterator[Record]:
+        """Every record up to where the log ends now.
 
-    def to_end(self) -> Iterator[Record]:
-        """Every record up to the end of the log."""
-        while not self.at_end:
-            record = self.poll(1.0)
+        A transaction that is being committed is waited for: its records are below that end. One that stays
+        open, or brokers that do not answer, end in `TryAgain`.
+        """
+        ends = self._ends(list(self._begun), Start.END)
+        self._reached = {number: at for number, at in self._begun.items() if at >= ends[number]}
+        heard = time.monotonic()
+        while behind := [number for number, end in ends.items() if self._reached.get(number, -1) < end]:
+            record = self.poll(0.5)
             if record is not None:
+                heard = time.monotonic()
                 yield record
+            elif time.monotonic() - heard > patience:
+                raise TryAgain(
+                    f"nothing more of {self._topic} came for {patience:.0f} s, and partitions {behind} are not at "
+                    "their end: the brokers are away, or a transaction is still open",
+                    way_out="read uncommitted to see what is there; a transaction left open ends after its time-out",
+                )
 
     def close(self) -> None:
         self._client.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +23,8 @@ from kept.local.runtime import prepared
 from kept.local.server import READY_WITHIN, Server
 
 Say = Callable[[str], None]
+SERVERS = ("controller", *(f"broker-{number}" for number in BROKERS), "postgres")
+OURS = ("cluster.json", "cluster.json.part", *SERVERS, "logs", ".gitignore", "lock")
 
 
 @dataclass(frozen=True)
@@ -97,13 +99,15 @@ class Cluster:
     ) -> None:
         """Have everything running and ready; what runs already is left alone.
 
-        `advertised` is what a broker tells its clients instead of where it listens, for a proxy in between.
+        `advertised` is what brokers tell their clients instead of where they listen, for a proxy in between;
+        it stays until another mapping is given.
         """
         runtime = prepared(say)
-        with self._alone("starting or stopping"):
+        self._refuse_what_is_not_ours()
+        with self._alone():
             if fresh:
                 self._wipe(say)
-            layout = self._arranged(ports, advertised or {}, say)
+            layout = self._arranged(ports, advertised, say)
             servers = self._servers(layout, lambda: runtime)
             with self._undone_on_failure(servers):
                 self._make_ready(servers, say)
@@ -111,51 +115,70 @@ class Cluster:
 
     def down(self, say: Say = lambda _text: None) -> None:
         """Leave nothing running, whatever state it is in; the data stays."""
-        if not self.directory.exists():
-            self._stop_all(say)
-            return
-        with self._alone("starting or stopping"):
+        if (self.directory / "lock").exists():
+            with self._alone():
+                self._stop_all(say)
+        else:
             self._stop_all(say)
 
     def _kafka(self, name: str) -> KafkaServer:
         return KafkaServer(self.directory, name, self.layout, prepared)
 
     def _servers(self, layout: Layout, runtime: Callable[[], Runtime] = prepared) -> list[Server]:
-        names = ["controller", *(f"broker-{number}" for number in BROKERS)]
-        kafka = [KafkaServer(self.directory, name, layout, runtime) for name in names]
-        return [*kafka, PostgresServer(self.directory, layout)]
+        *kafka, _ = SERVERS
+        brokers = [KafkaServer(self.directory, name, layout, runtime) for name in kafka]
+        return [*brokers, PostgresServer(self.directory, layout)]
 
-    def _alone(self, doing: str) -> AbstractContextManager[None]:
-        return only_one(self.directory / "lock", f"{doing} the cluster in {self.directory}")
+    def _alone(self) -> AbstractContextManager[None]:
+        return only_one(self.directory / "lock", f"starting or stopping the cluster in {self.directory}")
 
-    def _arranged(self, ports: Ports, advertised: Mapping[int, str], say: Say) -> Layout:
+    def _refuse_what_is_not_ours(self) -> None:
+        """`--dir .` must not turn somebody's project into a cluster, nor `--fresh` wipe it."""
+        if not self.directory.exists() or (self.directory / "cluster.json").exists():
+            return
+        with write_errors_told(self.directory):
+            foreign = sorted(entry.name for entry in self.directory.iterdir() if entry.name not in OURS)
+        if foreign:
+            raise FixConfiguration(
+                f"{self.directory} holds no cluster, and is not empty ({', '.join(foreign[:3])})",
+                way_out="choose a new or empty directory, such as --dir .kept",
+            )
+
+    def _arranged(self, ports: Ports, advertised: Mapping[int, str] | None, say: Say) -> Layout:
         """The cluster's layout for this run: found or made, on ports that are free or already its own."""
         found = layouts.load(self.directory)
         if found is None:
-            self._stop_all(say)  # of a cluster whose directory was removed under it
+            self._wipe(say)  # what is left of a cluster that was removed, or wiped halfway
         layout = found or Layout(layouts.new_cluster_id(), ports.preferred())
         running = {server.name for server in self._servers(layout) if server.state() is not State.STOPPED}
-        chosen = ports.arrange(layout.ports, running, say)
-        told = {f"broker-{number}": address for number, address in advertised.items()}
-        layout = replace(layout, ports=chosen, advertised={**layout.advertised, **told})
+        told = layout.advertised if advertised is None else {f"broker-{n}": at for n, at in advertised.items()}
+        self._refuse_to_move(running, told != layout.advertised or ports.first is not None)
+        layout = replace(layout, ports=ports.arrange(layout.ports, running, say), advertised=dict(told))
         with write_errors_told(self.directory):
             layouts.save(self.directory, layout)
         return layout
 
+    def _refuse_to_move(self, running: Collection[str], other_addresses: bool) -> None:
+        brokers = sorted(name for name in running if name.startswith("broker-"))
+        if other_addresses and brokers:
+            raise FixConfiguration(
+                f"{', '.join(brokers)} cannot change their addresses while they run",
+                way_out="`kept down` first",
+            )
+
     def _make_ready(self, servers: list[Server], say: Say) -> None:
         """Write configurations, and make the data directories that are missing, side by side."""
-        steps: list[Callable[[], None]] = []
         with write_errors_told(self.directory):
             for server in servers:
-                if isinstance(server, PostgresServer):
-                    steps.append(server.initialise)
-                elif isinstance(server, KafkaServer):
-                    server.configure()
-                    steps += [] if server.formatted else [server.format]
-        if len(steps) > 1:
-            say("making the data directories")
-        with ThreadPoolExecutor(len(steps)) as pool:
-            for done in [pool.submit(step) for step in steps]:
+                server.configure()
+        missing = [server for server in servers if not server.has_data]
+        if not missing:
+            return
+        say("making the data directories")
+        for server in missing:
+            processes.kill(server.tools())  # of a command that was killed while it did the same
+        with ThreadPoolExecutor(len(missing)) as pool:
+            for done in [pool.submit(server.make_data) for server in missing]:
                 done.result()
 
     def _start(self, servers: list[Server], layout: Layout, say: Say) -> None:
@@ -193,17 +216,22 @@ class Cluster:
             say(f"stopping {', '.join(server.name for server in running)}")
         patience = brokers[0].stops_within if controller.state() is State.RUNNING else 1.0
         leaving = [process for broker in brokers for process in broker.processes()]
+        processes.kill(tool for server in (controller, *brokers, postgres) for tool in server.tools())
         with ThreadPoolExecutor(1) as pool:
-            database = pool.submit(postgres.stop)
+            database = pool.submit(postgres.end)
             processes.stop(leaving, brokers[0].stop_signal, within=patience)
-            controller.stop()
+            controller.end()
             database.result()
 
     def _wipe(self, say: Say) -> None:
+        """Remove what kept made here, and nothing else; cluster.json first, so that a half-wiped one is none."""
         self._stop_all(say)
-        for entry in self.directory.iterdir():
-            if entry.name != "lock":
-                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        for name in OURS:
+            entry = self.directory / name
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            elif name != "lock":
+                entry.unlink(missing_ok=True)
 
 
 def _wait_for_internal_topics(layout: Layout, deadline: float) -> None:

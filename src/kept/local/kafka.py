@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
-import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+
+import psutil
 
 from kept.guarantees import ExactlyOnce, broker_settings
 from kept.local import processes
@@ -47,11 +49,12 @@ class Runtime:
     java: Java
     jars: Sequence[Path]
     archive: Path | None = None
+    options: tuple[str, ...] = ()
 
-    def command(self, *options: str) -> list[str]:
+    def command(self, *arguments: str) -> list[str]:
         shared = [f"-XX:SharedArchiveFile={self.archive}", "-Xlog:cds=off"] if self.archive else []
         path = os.pathsep.join(str(jar) for jar in self.jars)
-        return [str(self.java.executable), *HEAP, *shared, "-cp", path, *options]
+        return [str(self.java.executable), *HEAP, *shared, *self.options, "-cp", path, *arguments]
 
 
 def properties(layout: Layout, name: str, data: Path) -> dict[str, str]:
@@ -112,8 +115,9 @@ class KafkaServer(Server):
         return self.folder / "server.properties"
 
     @property
-    def formatted(self) -> bool:
-        return (self.folder / "formatted").exists()
+    def has_data(self) -> bool:
+        formatted = self.folder / "formatted"
+        return formatted.exists() and formatted.read_text() == self._layout.cluster_id
 
     def configure(self) -> None:
         """Write server.properties anew; it holds nothing that is not derived."""
@@ -121,29 +125,24 @@ class KafkaServer(Server):
         rows = properties(self._layout, self.name, self._data)
         self._configuration.write_text("".join(f"{name}={_escaped(value)}\n" for name, value in rows.items()))
 
-    def format(self) -> None:
+    def tools(self) -> list[psutil.Process]:
+        return processes.find(Mark("java", f"-Dkept.tool={self.folder}"))
+
+    def make_data(self) -> None:
         """Give an empty data directory its cluster's identity, by Kafka's own tool."""
-        for leftover in self._data.glob("*"):
-            leftover.unlink()  # an interrupted format leaves two small files
-        command = self._command(SHORT_LIVED, "kafka.tools.StorageTool", "format", "-t", self._layout.cluster_id, "-c")
-        result = subprocess.run(
-            [*command, str(self._configuration)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-            env=_environment(),
-        )
-        if result.returncode != 0:
-            output = (result.stderr + result.stdout).strip()
-            raise self.explained(f"could not format its data directory: {output}", output)
+        with write_errors_told(self.folder):
+            if self._data.exists():
+                shutil.rmtree(self._data)
+        mark = (SHORT_LIVED, f"-Dkept.tool={self.folder}")
+        format_it = ("kafka.tools.StorageTool", "format", "-t", self._layout.cluster_id, "-c", str(self._configuration))
+        self.run_tool(self._java(*mark, *format_it), _environment(), "formatting its data directory")
         with write_errors_told(self.folder):
             (self.folder / "formatted").write_text(self._layout.cluster_id)
 
-    def launch(self) -> None:
+    def command(self) -> tuple[list[str], dict[str, str]]:
         quick = [SHORT_LIVED] if self.name == "controller" else []  # it carries no records
-        command = self._command(*quick, f"-Dkept.server={self.folder}", "kafka.Kafka", str(self._configuration))
-        processes.start(command, self.logs[1], _environment())
+        server = ("kafka.Kafka", str(self._configuration))
+        return self._java(*quick, f"-Dkept.server={self.folder}", *server), _environment()
 
     def answers(self) -> bool:
         """The controller: its port is open. A broker: it is registered and unfenced, so metadata lists it."""
@@ -155,14 +154,9 @@ class KafkaServer(Server):
 
         return self.id in unfenced(self._layout.internal_bootstrap)
 
-    @property
-    def options(self) -> list[str]:
-        """Where its log goes."""
+    def _java(self, *arguments: str) -> list[str]:
         log4j = resources.files("kept.local").joinpath("log4j2.properties")
-        return [f"-Dlog4j2.configurationFile={log4j}", f"-Dkept.log={self.logs[0]}"]
-
-    def _command(self, *arguments: str) -> list[str]:
-        return self._runtime().command(*self.options, *arguments)
+        return self._runtime().command(f"-Dlog4j2.configurationFile={log4j}", f"-Dkept.log={self.logs[0]}", *arguments)
 
 
 def _escaped(value: str) -> str:

@@ -80,7 +80,8 @@ def _checked(layout: Layout) -> Layout:
 def save(directory: Path, layout: Layout) -> None:
     """Write cluster.json whole or not at all; git is told to leave the directory alone."""
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / ".gitignore").write_text("*\n")
+    if not (directory / ".gitignore").exists():
+        (directory / ".gitignore").write_text("*\n")
     arriving = directory / "cluster.json.part"
     with arriving.open("w") as file:
         json.dump({"format": FORMAT, **asdict(layout)}, file, indent=2)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from kept.errors import Busy, DiskFull, FixMachine
+from kept.errors import Busy, DiskFull, FixConfiguration, FixMachine
 
 CLUSTER_DIRECTORY_NAME = ".kept"
 OUT_OF_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -27,10 +27,14 @@ def cache_directory() -> Path:
 
 def cluster_directory(chosen: Path | None = None) -> Path:
     """The cluster a command means: the one named, else KEPT_DIR, else the nearest .kept upwards, else here."""
-    if chosen is not None:
-        return chosen.expanduser().resolve()
-    if from_environment := os.environ.get("KEPT_DIR"):
-        return Path(from_environment).expanduser().resolve()
+    named = chosen or (Path(os.environ["KEPT_DIR"]) if os.environ.get("KEPT_DIR") else None)
+    if named is not None:
+        try:
+            return named.expanduser().resolve()
+        except RuntimeError as error:
+            raise FixConfiguration(
+                f"there is no directory {named}: {error}", way_out="name one that can be made"
+            ) from error
     here = Path.cwd().resolve()
     for directory in (here, *here.parents):
         if (directory / CLUSTER_DIRECTORY_NAME / "cluster.json").is_file():

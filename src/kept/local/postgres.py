@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
+import pwd
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 
 import psutil
@@ -21,13 +22,7 @@ from kept.local.server import Server
 
 # Postgres refuses to run as root. It then runs as `nobody`, who owns the data and nothing else; the
 # one capability lets it reach its program and its data wherever root keeps them, without loosening any directory.
-AS_NOBODY = (
-    "--reuid=nobody",
-    "--regid=nogroup",
-    "--clear-groups",
-    "--inh-caps=+dac_read_search",
-    "--ambient-caps=+dac_read_search",
-)
+REACH = ("--clear-groups", "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
 
 
 class PostgresServer(Server):
@@ -37,6 +32,7 @@ class PostgresServer(Server):
 
     def __init__(self, directory: Path, layout: Layout) -> None:
         super().__init__(directory, "postgres")
+        self.logs = self.logs[:1]  # all that it writes goes to one place
         self._layout = layout
 
     @property
@@ -53,40 +49,41 @@ class PostgresServer(Server):
 
     def processes(self) -> list[psutil.Process]:
         """The server and its children; they outlive it for a moment after a kill, with the data as their directory."""
-        found = {process.pid: process for process in super().processes()}
-        for process in psutil.process_iter(["name"]):
-            if process.info["name"] == "postgres" and _works_in(process, self._data):
-                found[process.pid] = process
+        found = {process.pid: process for process in (*super().processes(), *_postgres_in(self._data))}
         return list(found.values())
 
-    def initialise(self) -> None:
-        """Make the data directory, whole or not at all."""
-        if self._data.exists():
-            return
-        arriving = self.folder / "data.part"
-        shutil.rmtree(arriving, ignore_errors=True)
+    def configure(self) -> None:
+        """Nothing to write: its settings are on its command line."""
+
+    @property
+    def has_data(self) -> bool:
+        return self._data.exists()
+
+    @property
+    def _arriving(self) -> Path:
+        return self.folder / "data.part"
+
+    def tools(self) -> list[psutil.Process]:
+        return [*processes.find(Mark("initdb", str(self._arriving))), *_postgres_in(self._arriving)]
+
+    def make_data(self) -> None:
         with write_errors_told(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
+            if self._arriving.exists():
+                shutil.rmtree(self._arriving)
         if _is_root():
-            shutil.chown(self.folder, "nobody", "nogroup")
-        command = [
-            *_program("initdb"),
-            "-D",
-            str(arriving),
-            "-U",
-            "postgres",
-            "--auth=trust",
-            "--encoding=UTF8",
-            "--no-locale",
-        ]
-        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=_environment())
-        if result.returncode != 0:
-            shutil.rmtree(arriving, ignore_errors=True)
-            raise self.explained(f"could not make its data directory: {result.stderr.strip()}", result.stderr)
-        arriving.replace(self._data)
+            os.chown(self.folder, *_nobody())
+        options = ("-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-locale")
+        self.run_tool(
+            [*_program("initdb"), "-D", str(self._arriving), *options], _environment(), "making its data directory"
+        )
+        self._arriving.replace(self._data)
 
     def launch(self) -> None:
         self._remove_stale_lock()
+        super().launch()
+
+    def command(self) -> tuple[list[str], dict[str, str]]:
         settings = {
             "listen_addresses": HOST,
             "port": self._layout.ports["postgres"],
@@ -94,13 +91,15 @@ class PostgresServer(Server):
             "max_connections": 200,
         }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        processes.start([*_program("postgres"), "-D", str(self._data), *options], self.logs[0], _environment())
+        return [*_program("postgres"), "-D", str(self._data), *options], _environment()
 
     def answers(self) -> bool:
         import psycopg  # noqa: PLC0415 - only needed once a server is there
 
         try:
-            with psycopg.connect(self._layout.dsn, connect_timeout=2) as connection:
+            # Said in full: the user's PGSSLMODE and the like are meant for another server.
+            plainly = "connect_timeout=2&sslmode=disable&gssencmode=disable&options="
+            with psycopg.connect(f"{self._layout.dsn}?{plainly}") as connection:
                 return connection.execute("SELECT 1").fetchone() == (1,)
         except psycopg.OperationalError:
             return False
@@ -111,11 +110,20 @@ class PostgresServer(Server):
         (self._data / "postmaster.pid").unlink(missing_ok=True)
 
 
-def _works_in(process: psutil.Process, directory: Path) -> bool:
-    try:
-        return bool(process.cwd() == str(directory))
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return False
+def _postgres_in(directory: Path) -> list[psutil.Process]:
+    """The Postgres processes whose working directory this is."""
+    found = []
+    for process in psutil.process_iter(["name"]):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            if process.info["name"] == "postgres" and process.cwd() == str(directory):
+                found.append(process)
+    return found
+
+
+def _nobody() -> tuple[int, int]:
+    """The numbers of the user who owns nothing; his group is called differently from system to system."""
+    nobody = pwd.getpwnam("nobody")
+    return nobody.pw_uid, nobody.pw_gid
 
 
 def _is_root() -> bool:
@@ -135,7 +143,8 @@ def _program(name: str) -> list[str]:
             "Postgres refuses to run as root, and setpriv (util-linux) is not here to run it as another user",
             way_out="run kept as an ordinary user, or `apt-get install util-linux`",
         )
-    return [as_another, *AS_NOBODY, "--", program]
+    user, group = _nobody()
+    return [as_another, f"--reuid={user}", f"--regid={group}", *REACH, "--", program]
 
 
 def _environment() -> dict[str, str]:

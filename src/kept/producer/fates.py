@@ -10,20 +10,24 @@ from confluent_kafka import KafkaError
 
 from kept.errors import KeptError, NotPersisted, OutcomeUnknown
 
-# Found by the client before anything was sent, or by the broker before it appended anything.
+# What the record itself, or a name in it, brings about: an earlier attempt with the same bytes met the same answer.
 _REFUSED = {
-    KafkaError.MSG_SIZE_TOO_LARGE: "send less, or raise max.message.bytes (topic) and message.max.bytes (producer)",
     KafkaError.RECORD_LIST_TOO_LARGE: "lower batch.size, or raise segment.bytes of the topic",
     KafkaError.UNKNOWN_TOPIC_OR_PART: "create the topic first: `kept topics create NAME`",
     KafkaError._UNKNOWN_TOPIC: "create the topic first: `kept topics create NAME`",
     KafkaError._UNKNOWN_PARTITION: "choose a partition that the topic has: `kept topics describe NAME`",
     KafkaError.TOPIC_EXCEPTION: "use a valid topic name: letters, digits, '.', '_' and '-', up to 249 of them",
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "ask for the right to write to this topic",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "ask for the right to write to this cluster",
     KafkaError.INVALID_TIMESTAMP: "use a timestamp within the topic's message.timestamp.*.max.ms",
     KafkaError.INVALID_RECORD: "send what the topic accepts (a compacted topic wants a key)",
+}
+# What may have changed since an earlier attempt whose answer was lost.
+_REFUSED_NOW = {
+    KafkaError.NOT_ENOUGH_REPLICAS: "send it again when the brokers are back: `kept topics describe` shows them",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "ask for the right to write to this topic",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "ask for the right to write to this cluster",
     KafkaError.POLICY_VIOLATION: "send what the cluster's policy allows",
 }
+_MAY_PASS = {KafkaError.NOT_ENOUGH_REPLICAS}
 _NEVER_SENT = {KafkaError._QUEUE_FULL, KafkaError._PURGE_QUEUE}
 
 
@@ -36,15 +40,25 @@ def error_of(error: KafkaError, topic: str, *, may_have_been_resent: bool) -> Ke
     code, reason = error.code(), error.str()
     if code in _REFUSED:
         return NotPersisted(f"{topic} did not take the record: {reason}", way_out=_REFUSED[code], retriable=False)
+    if code == KafkaError.MSG_SIZE_TOO_LARGE:
+        return _too_large(topic, reason)
     if code in _NEVER_SENT:
         return NotPersisted(f"the record was never sent: {reason}", way_out="send it again later", retriable=True)
-    if code == KafkaError.NOT_ENOUGH_REPLICAS and not may_have_been_resent:
+    if code in _REFUSED_NOW and not may_have_been_resent:
         return NotPersisted(
-            f"{topic} did not take the record: fewer replicas are in sync than min.insync.replicas asks for",
-            way_out="send it again when the brokers are back: `kept topics describe` shows the replicas",
-            retriable=True,
+            f"{topic} did not take the record: {reason}", way_out=_REFUSED_NOW[code], retriable=code in _MAY_PASS
         )
     return OutcomeUnknown(
         f"whether {topic} has the record is not known: {reason}",
         way_out="look for it before you send it again, or use exactly-once, where the question does not arise",
+    )
+
+
+def _too_large(topic: str, reason: str) -> NotPersisted:
+    """The client's own limit is about this record; a broker's limit is about the batch that it travelled in."""
+    alone = "Unable to produce" in reason
+    advice = "send less, or raise max.message.bytes (topic) and message.max.bytes (producer)"
+    together = f"records of one batch are refused together: send it again by itself; refused alone, {advice}"
+    return NotPersisted(
+        f"{topic} did not take the record: {reason}", way_out=advice if alone else together, retriable=not alone
     )

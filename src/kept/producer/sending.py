@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
 
-from confluent_kafka import KafkaException
-from confluent_kafka import Producer as Client
+from confluent_kafka import KafkaError, KafkaException
 
-from kept.errors import FixConfiguration, NotPersisted, OutcomeUnknown
+from kept.errors import FixConfiguration, KeptError, NotPersisted, OutcomeUnknown, TransactionAborted
 from kept.guarantees import AtMostOnce, ExactlyOnce, Guarantee, merge, producer_settings
+from kept.producer.book import Book
 from kept.producer.delivery import Delivery
-from kept.producer.transactions import abort, begin, commit, fresh_client
+from kept.producer.fates import error_of
+from kept.producer.transactions import abort, begin, commit, fresh_client, make_client
 
 ROOM_WITHIN = 60.0
 ANY_PARTITION = -1
@@ -35,7 +36,9 @@ class Producer:
             **merge(producer_settings(guarantee), overrides),
             "bootstrap.servers": bootstrap,
         }
-        self._client = None if isinstance(guarantee, ExactlyOnce) else Client(self._settings)
+        self._book = Book()
+        client = make_client(self._settings)  # under exactly-once only to see that the settings hold
+        self._client = None if isinstance(guarantee, ExactlyOnce) else client
 
     def send(
         self,
@@ -57,7 +60,8 @@ class Producer:
                 "under exactly-once a record is sent inside a transaction, and none is open",
                 way_out="write `with producer.transaction():` around it",
             )
-        delivery = Delivery(topic, client.poll, may_be_resent=not isinstance(self.guarantee, AtMostOnce))
+        may_be_resent = not isinstance(self.guarantee, AtMostOnce)
+        delivery = Delivery(topic, client.poll, self._book, may_be_resent=may_be_resent)
         produce = partial(
             client.produce,
             topic,
@@ -77,9 +81,9 @@ class Producer:
                     raise _no_room(topic) from None
                 client.poll(0.05)
             except KafkaException as failure:
-                delivery.refused(failure.args[0])
                 if isinstance(self.guarantee, ExactlyOnce):
-                    delivery.result()  # raises: a transaction without one of its records is not whole
+                    raise _not_whole(failure.args[0], topic) from failure
+                delivery.refused(failure.args[0])
                 return delivery
             else:
                 client.poll(0)
@@ -95,6 +99,7 @@ class Producer:
         if self._client is not None:
             raise FixConfiguration("a transaction is open already", way_out="leave it before you begin another")
         self._client = begin(fresh_client(self._settings), within)
+        self._book = Book()
         try:
             try:
                 yield
@@ -102,8 +107,13 @@ class Producer:
                 abort(self._client, within)
                 raise
             commit(self._client, within)
+        except TransactionAborted as aborted:
+            if self._book.refusal is not None and not self._book.refusal.retriable:
+                raise self._book.refusal from aborted  # begun again it would meet the same record
+            raise
         finally:
             self._client = None
+            self._book = Book()  # what failed in it was told by its end
 
     def flush(self, timeout: float = 60.0) -> int:
         """Wait until nothing is under way; how many records still are when the time is over."""
@@ -114,12 +124,14 @@ class Producer:
         return left
 
     def close(self, timeout: float = 60.0) -> None:
-        """Flush, and say so when records are left whose fate nobody will learn."""
+        """Flush, and say so when records are left under way, or failed without anybody having asked."""
         if left := self.flush(timeout):
             raise OutcomeUnknown(
                 f"{left} records were still under way after {timeout:.0f} s",
-                way_out="close with a longer time-out while the brokers are away, or use the outbox",
+                way_out="close with a longer time-out while the brokers are away",
             )
+        if complaint := self._book.complaint():
+            raise complaint
 
     def __enter__(self) -> Producer:
         return self
@@ -131,6 +143,15 @@ class Producer:
             self.close()
         else:
             self.flush()
+
+
+def _not_whole(error: KafkaError, topic: str) -> KeptError:
+    """A transaction without one of its records is not whole: the block is left by this error, and aborted."""
+    if error.code() == KafkaError._STATE:
+        return TransactionAborted(
+            f"the transaction cannot go on: {error.str()}", way_out="run the block again: nothing of it is visible"
+        )
+    return error_of(error, topic, may_have_been_resent=False)
 
 
 def _no_room(topic: str) -> NotPersisted:

@@ -20,9 +20,20 @@ _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PR
 _FORBIDDEN = {KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 
 
+def make_client(settings: Mapping[str, object]) -> Client:
+    """A client; a setting that it does not understand is told as such."""
+    try:
+        return Client(dict(settings))
+    except (KafkaException, TypeError, ValueError) as failure:
+        reason = failure.args[0].str() if isinstance(failure, KafkaException) else failure
+        raise FixConfiguration(
+            f"the client refuses its settings: {reason}", way_out="correct what it names"
+        ) from failure
+
+
 def fresh_client(settings: Mapping[str, object]) -> Client:
     """A client with a connection: without one, asking for the coordinator waits half a second for a timer."""
-    client = Client({"reconnect.backoff.ms": 1, **settings})
+    client = make_client({"reconnect.backoff.ms": 1, **settings})
     try:
         client.list_topics("__transaction_state", timeout=CONNECTS_WITHIN)
     except KafkaException as failure:
@@ -53,8 +64,7 @@ def commit(client: Client, within: float) -> None:
             error = failure.args[0]
             if error.code() in _FENCED:
                 raise _fenced(error) from failure
-            if error.txn_requires_abort():
-                abort(client, max(1.0, deadline - time.monotonic()))
+            if error.txn_requires_abort() and abort(client, max(1.0, deadline - time.monotonic())):
                 raise TransactionAborted(
                     f"the transaction was aborted: {error.str()}",
                     way_out="run the block again: nothing of it is visible",
@@ -68,19 +78,20 @@ def commit(client: Client, within: float) -> None:
             return
 
 
-def abort(client: Client, within: float) -> None:
-    """Leave nothing visible; a transaction that cannot be aborted now is aborted by the next fence or by time."""
+def abort(client: Client, within: float) -> bool:
+    """Leave nothing visible. False: not now; the next fence, or time, aborts it."""
     try:
         client.abort_transaction(within)
-    except KafkaException as failure:
-        if failure.args[0].code() in _FENCED:
-            raise _fenced(failure.args[0]) from failure
+    except KafkaException:
+        return False
+    return True
 
 
 def _fenced(error: KafkaError) -> Fenced:
     return Fenced(
-        f"another process has taken over this name: {error.str()}",
-        way_out="stop this one; only one process at a time may use the name",
+        "the transaction was fenced: another process has taken over this name, or it was open longer than "
+        f"transaction.timeout.ms; whether it was committed is not known ({error.str()})",
+        way_out="stop, and read what is there; only one process at a time may use the name",
     )
 
 
@@ -90,5 +101,10 @@ def _before_anything(error: KafkaError) -> KeptError:
     if error.code() in _FORBIDDEN:
         return FixConfiguration(
             f"the transaction was refused: {error.str()}", way_out="ask for the right to use this id"
+        )
+    if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+        return FixConfiguration(
+            f"the transaction was refused: {error.str()}",
+            way_out="lower transaction.timeout.ms, or raise transaction.max.timeout.ms of the brokers",
         )
     return TryAgain(f"no transaction could be opened: {error.str()}", way_out="try again when the brokers are back")

@@ -65,13 +65,16 @@ class Armed:
                 with self._changed:
                     self._released.remove(one)
                 raise TryAgain(
-                    f"{self.rule}: the connection of the held frame is closed", way_out="hold another one, for less time"
+                    f"{self.rule}: the connection of the held frame is closed",
+                    way_out="hold another one, for less time",
                 )
 
     def wait_answered(self, within: float = WITHIN) -> list[bytes]:
         """The server's answers to the requests that were released, once all are there."""
         awaited = f"answers to what {self.rule} released"
-        self._wait(lambda: bool(self._released) and all(one.answer is not None for one in self._released), awaited, within)
+        self._wait(
+            lambda: bool(self._released) and all(one.answer is not None for one in self._released), awaited, within
+        )
         return [one.answer for one in self._released if one.answer is not None]
 
     def takes(self, frame: Frame, broker: int) -> bool:

@@ -84,7 +84,8 @@ class Door:
         client = Side(reader, writer)
         place = Place(self.broker, next(self._numbers), self._rules, self._evidence, self._flowing)
         try:
-            await self._serve(place, client)
+            if self._listening is not None:  # else it was cut between the connection's arrival and now
+                await self._serve(place, client)
         except asyncio.CancelledError:
             pass  # cut: this task ends here, and asyncio would report a cancelled one as an error
         finally:
@@ -99,12 +100,7 @@ class Door:
             self._evidence.connection(self.broker, place.connection, Did.NOT_REACHED, self.upstream or "")
             return
         self._evidence.connection(self.broker, place.connection, Did.OPENED)
-        link = Link(place, self._conversation(), client, server)
-        try:
-            await link.run()
-        except asyncio.CancelledError:
-            link.reset()
-            raise
+        await Link(place, self._conversation(), client, server).run()
 
     async def _dial(self) -> Side | None:
         """A connection to the server, for one client; None when nobody listens there."""

@@ -43,6 +43,7 @@ class Sighting:
     kind: Kind | None = None
     number: int | None = None
     client: str | None = None
+    version: int | None = None
     note: str = ""
 
 
@@ -59,7 +60,7 @@ class Evidence:
         if frame.kind is None:
             return
         line = Sighting(
-            time.time(), broker, connection, did, frame.direction, frame.kind, frame.number, frame.client
+            time.time(), broker, connection, did, frame.direction, frame.kind, frame.number, frame.client, frame.version
         )
         with self._lock:
             self._log.append(line)

@@ -27,6 +27,7 @@ class Frame:
     kind: Kind | None = None
     number: int | None = None  # the correlation id, where the protocol has one
     client: str | None = None
+    version: int | None = None  # of the api, as the client speaks it
     wanted: bool = True  # False: an answer to something that the client asked only once, or not at all
 
 

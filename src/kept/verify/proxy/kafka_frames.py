@@ -51,6 +51,7 @@ class Asked:
     number: int
     kind: int
     client: str | None
+    version: int | None
     wanted: bool
 
 
@@ -70,7 +71,7 @@ class KafkaConversation:
 
     def forwarded(self, request: Frame, *, wanted: bool = True) -> None:
         if request.number is not None and isinstance(request.kind, int):
-            self._asked.append(Asked(request.number, request.kind, request.client, wanted))
+            self._asked.append(Asked(request.number, request.kind, request.client, request.version, wanted))
 
     def _response(self, data: bytes) -> Frame:
         """A broker answers in the order it was asked: what was skipped had no response (acks=0)."""
@@ -78,13 +79,13 @@ class KafkaConversation:
         if any(asked.number == number for asked in self._asked):
             while (asked := self._asked.popleft()).number != number:
                 pass
-            return Frame(Direction.RESPONSE, data, asked.kind, number, asked.client, asked.wanted)
+            return Frame(Direction.RESPONSE, data, asked.kind, number, asked.client, asked.version, asked.wanted)
         return Frame(Direction.RESPONSE, data, None, number)
 
 
 def _request(data: bytes) -> Frame:
     if len(data) < REQUEST_HEADER.size:
         raise NotUnderstood(f"a Kafka request of {len(data)} bytes: too short for its header")
-    (_, key, _, number, size) = REQUEST_HEADER.unpack_from(data)
+    (_, key, version, number, size) = REQUEST_HEADER.unpack_from(data)
     client = data[REQUEST_HEADER.size : REQUEST_HEADER.size + size].decode(errors="replace") if size >= 0 else None
-    return Frame(Direction.REQUEST, data, Api.of(key), number, client)
+    return Frame(Direction.REQUEST, data, Api.of(key), number, client, version)

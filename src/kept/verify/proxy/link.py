@@ -51,6 +51,12 @@ class Link:
         pumps = [asyncio.ensure_future(self._pump(direction)) for direction in Direction]
         try:
             await asyncio.gather(*pumps)
+        except asyncio.CancelledError:
+            self.reset()
+            raise
+        except Exception as error:  # noqa: BLE001 - a fault of the proxy's own must not pass for one it was asked for
+            asyncio.get_running_loop().call_exception_handler({"message": "a connection failed", "exception": error})
+            self.reset()
         finally:
             for pump in pumps:
                 pump.cancel()
@@ -71,7 +77,8 @@ class Link:
                     await self._place.flowing.wait()
                     if source.open:
                         await self._treat(frame)
-            await target.send(self._conversation.rest(direction))
+            if source.open:
+                await target.send(self._conversation.rest(direction))
         except NotUnderstood as problem:
             self._place.evidence.connection(
                 self._place.broker, self._place.connection, Did.NOT_UNDERSTOOD, str(problem)
@@ -107,26 +114,23 @@ class Link:
             self._server.half_close()
 
     async def _treat(self, frame: Frame) -> None:
-        """Do with a frame what the first rule that takes it says."""
-        if frame.direction is Direction.RESPONSE and not self._is_awaited(frame):
+        """Do with a frame what the first rule that takes it says; an answer that nobody is there for is thrown away."""
+        if frame.direction is Direction.RESPONSE and not (frame.wanted and self._client.open):
             self._place.note(frame, Did.DISCARDED)
-            return
+        else:
+            await self._decide(frame)
+        if frame.direction is Direction.RESPONSE and (late := self._late.pop(frame.number, None)):
+            armed, held = late
+            armed.answered(held, frame.data)
+            self._settle()
+
+    async def _decide(self, frame: Frame) -> None:
         armed = self._place.rules.taking(frame, self._place.broker)
         if armed is None:
             self._place.note(frame, Did.PASSED)
             await self._forward(frame)
             return
         armed.acted(await self._carry_out(armed, frame))
-
-    def _is_awaited(self, response: Frame) -> bool:
-        """Is the client there for it? Whoever released a request learns its answer in any case."""
-        if late := self._late.pop(response.number, None):
-            armed, held = late
-            armed.answered(held, response.data)
-        awaited = response.wanted and self._client.open
-        if late:
-            self._settle()
-        return awaited
 
     async def _carry_out(self, armed: Armed, frame: Frame) -> Held | None:
         match armed.rule.action:

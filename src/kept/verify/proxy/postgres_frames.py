@@ -83,7 +83,9 @@ class PostgresConversation:
     def _bare(self, answer: bytes) -> int:
         self._answers_bare -= 1
         if answer != REFUSED:
-            raise NotUnderstood(f"the server answered {answer!r} to a wish for encryption; connect with sslmode=disable")
+            raise NotUnderstood(
+                f"the server answered {answer!r} to a wish for encryption; connect with sslmode=disable"
+            )
         return 1
 
     def _kind(self, direction: Direction, message: bytes) -> str | None:

@@ -10,6 +10,8 @@ from kept.verify.proxy.actions import Action, HoldAndReset
 from kept.verify.proxy.frames import Direction, Frame, Kind
 from kept.verify.proxy.occurrences import Always, Occurrence
 
+EVERY_ONE = Always()
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -18,7 +20,7 @@ class Rule:
     kind: Kind | None
     direction: Direction
     action: Action
-    when: Occurrence = Always()
+    when: Occurrence = EVERY_ONE
     brokers: Collection[int] = ()
     client: str | None = None
     at_most: int | None = None

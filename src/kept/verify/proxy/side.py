@@ -8,6 +8,7 @@ import struct
 from contextlib import suppress
 
 CHUNK = 256 << 10
+FLUSHED_WITHIN = 5.0
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER on, zero seconds: closing sends a reset
 
 
@@ -51,8 +52,8 @@ class Side:
             self._writer.transport.abort()
 
     async def close(self) -> None:
-        """End it, softly where it still is open; leaves no socket behind."""
+        """End it, after what was written has left, if it leaves soon; leaves no socket behind."""
         self._writer.close()
+        with suppress(OSError, asyncio.TimeoutError):
+            await asyncio.wait_for(self._writer.wait_closed(), FLUSHED_WITHIN)
         self._writer.transport.abort()
-        with suppress(OSError):
-            await self._writer.wait_closed()
