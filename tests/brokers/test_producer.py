@@ -203,7 +203,7 @@ def test_a_full_buffer_pushes_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_broker_is_an_error_to_try_again_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kept.producer.transactions.CONNECTS_WITHIN", 0.5)
+    monkeypatch.setattr("kept.producer.clients.CONNECTS_WITHIN", 0.5)
     with (
         Producer("127.0.0.1:1", named()) as producer,
         pytest.raises(TryAgain, match="no broker answers"),

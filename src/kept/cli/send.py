@@ -70,6 +70,7 @@ def send(
         for chunk in [[value.encode()]] if value is not None else _chunks():
             if not _sent(producer, hand_over, chunk, tally):
                 break
+        producer.forget()
     return tally.close()
 
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
 
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Producer as Client
 
 from kept.errors import FixConfiguration, KeptError, NotPersisted, OutcomeUnknown, TransactionAborted
 from kept.guarantees import AtMostOnce, ExactlyOnce, Guarantee, merge, producer_settings
 from kept.producer.book import Book
+from kept.producer.clients import make_client
 from kept.producer.delivery import Delivery
 from kept.producer.fates import error_of
-from kept.producer.transactions import abort, begin, commit, fresh_client, make_client
+from kept.producer.transactions import Transactions
 
 ROOM_WITHIN = 60.0
 ANY_PARTITION = -1
@@ -39,6 +41,7 @@ class Producer:
         self._book = Book()
         client = make_client(self._settings)  # under exactly-once only to see that the settings hold
         self._client = None if isinstance(guarantee, ExactlyOnce) else client
+        self._transactions: Transactions | None = None
 
     def send(
         self,
@@ -61,7 +64,7 @@ class Producer:
                 way_out="write `with producer.transaction():` around it",
             )
         may_be_resent = not isinstance(self.guarantee, AtMostOnce)
-        delivery = Delivery(topic, client.poll, self._book, may_be_resent=may_be_resent)
+        delivery = Delivery(topic, partial(_serve, client), self._book, may_be_resent=may_be_resent)
         produce = partial(
             client.produce,
             topic,
@@ -79,14 +82,14 @@ class Producer:
             except BufferError:
                 if time.monotonic() > deadline:
                     raise _no_room(topic) from None
-                client.poll(0.05)
+                _serve(client, 0.05)
             except KafkaException as failure:
                 if isinstance(self.guarantee, ExactlyOnce):
                     raise _not_whole(failure.args[0], topic) from failure
                 delivery.refused(failure.args[0])
                 return delivery
             else:
-                client.poll(0)
+                _serve(client, 0)
                 return delivery
 
     @contextmanager
@@ -98,22 +101,24 @@ class Producer:
             )
         if self._client is not None:
             raise FixConfiguration("a transaction is open already", way_out="leave it before you begin another")
-        self._client = begin(fresh_client(self._settings), within)
-        self._book = Book()
+        if self._transactions is None:
+            self._transactions = Transactions(self._settings)
+        transaction = self._transactions.open(within)
+        self._client, self._book = transaction.client, Book()
         try:
             try:
                 yield
             except BaseException:
-                abort(self._client, within)
+                if not transaction.abort(within):
+                    self._transactions.refuse_if_succeeded(within)
                 raise
-            commit(self._client, within)
+            transaction.commit(within)
         except TransactionAborted as aborted:
             if self._book.refusal is not None and not self._book.refusal.retriable:
                 raise self._book.refusal from aborted  # begun again it would meet the same record
             raise
         finally:
-            self._client = None
-            self._book = Book()  # what failed in it was told by its end
+            self._client, self._book = None, Book()  # what failed in it was told by its end
 
     def flush(self, timeout: float = 60.0) -> int:
         """Wait until nothing is under way; how many records still are when the time is over."""
@@ -125,6 +130,8 @@ class Producer:
 
     def close(self, timeout: float = 60.0) -> None:
         """Flush, and say so when records are left under way, or failed without anybody having asked."""
+        if self._transactions is not None:
+            self._transactions.close()
         if left := self.flush(timeout):
             raise OutcomeUnknown(
                 f"{left} records were still under way after {timeout:.0f} s",
@@ -132,6 +139,11 @@ class Producer:
             )
         if complaint := self._book.complaint():
             raise complaint
+
+    def forget(self) -> None:
+        """Leave nothing of an exactly-once name behind in the cluster, when no process will ever use it again."""
+        if self._transactions is not None:
+            self._transactions.forget()
 
     def __enter__(self) -> Producer:
         return self
@@ -143,6 +155,12 @@ class Producer:
             self.close()
         else:
             self.flush()
+
+
+def _serve(client: Client, timeout: float) -> None:
+    """Bring in reports. A client that was fenced raises here too; its records and its commit tell the same better."""
+    with suppress(KafkaException):
+        client.poll(timeout)
 
 
 def _not_whole(error: KafkaError, topic: str) -> KeptError:

@@ -1,110 +1,208 @@
-"""One transaction of a producer: begun behind a fence, then committed or aborted, its outcome never guessed.
+"""The transactions of one exactly-once name: each behind a fence of its own, numbered, its outcome never guessed.
 
-Every transaction has a client of its own. librdkafka may silently resend the end of a transaction; a late
-copy of it that reaches the broker during the next transaction of the same epoch would end that one halfway.
-A fresh client has a fresh epoch, and the broker turns the late copy away.
+1. A fresh client fences every other with its id; what they had open is ended by then.
+2. Behind the fence the mark is read: a higher generation than ours means that we were succeeded.
+3. The records and the next mark are committed together.
+4. An answer that was lost: fence again, read the mark, and know.
+
+Two ids take turns, so that the next client is made ready while the current one works. A successor fences both.
 """
 
 from __future__ import annotations
 
+import random
 import time
+import uuid
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka import Producer as Client
 
-from kept.errors import Fenced, FixConfiguration, KeptError, OutcomeUnknown, TransactionAborted, TryAgain
+from kept.errors import Fenced, KeptError, OutcomeUnknown, TransactionAborted, TryAgain
+from kept.producer.clients import FENCED, fenced_client
+from kept.producer.marks import Mark, Marks, claimed_by, refuse_if_succeeded, was_committed
 
-CONNECTS_WITHIN = 10.0
-_FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
-_FORBIDDEN = {KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
-
-
-def make_client(settings: Mapping[str, object]) -> Client:
-    """A client; a setting that it does not understand is told as such."""
-    try:
-        return Client(dict(settings))
-    except (KafkaException, TypeError, ValueError) as failure:
-        reason = failure.args[0].str() if isinstance(failure, KafkaException) else failure
-        raise FixConfiguration(
-            f"the client refuses its settings: {reason}", way_out="correct what it names"
-        ) from failure
+IDS = 2
+LONGEST_WAIT_AFTER_A_FENCED_CLAIM = 0.5
 
 
-def fresh_client(settings: Mapping[str, object]) -> Client:
-    """A client with a connection: without one, asking for the coordinator waits half a second for a timer."""
-    client = make_client({"reconnect.backoff.ms": 1, **settings})
-    try:
-        client.list_topics("__transaction_state", timeout=CONNECTS_WITHIN)
-    except KafkaException as failure:
-        raise TryAgain(
-            f"no broker answers: {failure.args[0].str()}",
-            way_out="check the address, and that the brokers run",
-        ) from failure
-    return client
+class Transactions:
+    """Opens transactions one after the other; knows whether this process still owns the name."""
 
+    def __init__(self, settings: Mapping[str, object]) -> None:
+        name = str(settings["transactional.id"])
+        self._settings = settings
+        self._ids = [f"{name}/{number}" for number in range(IDS)]
+        self._marks = Marks(str(settings["bootstrap.servers"]), name)
+        self._owner = str(uuid.uuid4())
+        self._mine: Mark | None = None
+        self._attempts = 0  # never used twice: an attempt in doubt must not be taken for the one after it
+        self._succeeded: Fenced | None = None
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="kept-fence")
+        self._prepared: Future[Client] | None = None
 
-def begin(client: Client, within: float) -> Client:
-    """Fence every predecessor with the same id, and open the transaction."""
-    try:
-        client.init_transactions(within)
-        client.begin_transaction()
-    except KafkaException as failure:
-        raise _before_anything(failure.args[0]) from failure
-    return client
-
-
-def commit(client: Client, within: float) -> None:
-    """Make the transaction visible; an error says whether it is absent or unknown."""
-    deadline = time.monotonic() + within
-    while True:
+    def open(self, within: float) -> Transaction:
+        """Begin a transaction on a client that is fenced and ours."""
+        if self._succeeded is not None:
+            raise self._succeeded
+        mine = self._mine or self._claim(within)
+        client = self._next_client(within)
         try:
-            client.commit_transaction(max(0.1, deadline - time.monotonic()))
+            client.begin_transaction()
         except KafkaException as failure:
-            error = failure.args[0]
-            if error.code() in _FENCED:
-                raise _fenced(error) from failure
-            if error.txn_requires_abort() and abort(client, max(1.0, deadline - time.monotonic())):
-                raise TransactionAborted(
-                    f"the transaction was aborted: {error.str()}",
-                    way_out="run the block again: nothing of it is visible",
-                ) from failure
-            if not error.retriable() or time.monotonic() > deadline:
-                raise OutcomeUnknown(
-                    f"whether the transaction was committed is not known: {error.str()}",
-                    way_out="read what is there before you do it again",
-                ) from failure
-        else:
+            raise TryAgain(f"no transaction could be opened: {failure.args[0].str()}", way_out="try again") from failure
+        used = self._ids[0]
+        self._ids = [*self._ids[1:], used]
+        self._prepared = self._background.submit(self._prepare, self._ids[0], within)
+        self._attempts += 1
+        return Transaction(self, client, used, mine.numbered(self._attempts))
+
+    def close(self) -> None:
+        self._background.shutdown(wait=True, cancel_futures=True)
+        self._prepared = None
+        self._marks.close()
+
+    def forget(self) -> None:
+        """This name is never used again: leave no mark behind."""
+        self._marks.forget()
+
+    def client(self, transactional_id: str, within: float) -> Client:
+        return fenced_client({**self._settings, "transactional.id": transactional_id}, within)
+
+    def ended(self, committed: Mark) -> None:
+        """The transaction with this mark is visible."""
+        self._mine = committed
+
+    def look_after(self, transactional_id: str, attempted: Mark, within: float) -> bool:
+        """Read whether a transaction whose end is not known was committed, behind a fence.
+
+        A successor has fenced it already, and is not to be disturbed by another fence.
+        """
+        try:
+            found = self._marks.glance(within)
+            if found is None or found.generation <= attempted.generation:
+                self.client(transactional_id, within)
+                found = self._marks.read(within)
+        except TryAgain as error:
+            raise OutcomeUnknown(
+                f"whether the transaction was committed is not known: {error.what}",
+                way_out="read what is there before you do it again",
+            ) from error
+        known = was_committed(found, attempted)
+        if known is None:
+            raise OutcomeUnknown(
+                "whether the transaction was committed is not known: its mark has been replaced or has expired",
+                way_out="read what is there before you do it again",
+            )
+        if known:
+            self.ended(attempted)
+        self._refuse_if_succeeded(found, attempted, committed=known)
+        return known
+
+    def refuse_if_succeeded(self, within: float) -> None:
+        """Raise when a successor can be seen; nothing is said when the brokers do not answer."""
+        with suppress(TryAgain):
+            if self._mine is not None:
+                self._refuse_if_succeeded(self._marks.glance(within), self._mine)
+
+    def carried_by(self, client: Client, mark: Mark, within: float) -> None:
+        """Put the mark into the client's open transaction."""
+        client.send_offsets_to_transaction([self._marks.position(mark)], self._marks.group_metadata, within)
+
+    def _next_client(self, within: float) -> Client:
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None:
+            try:
+                return prepared.result(within)
+            except TryAgain:
+                pass  # the brokers were away while it was prepared; they may be back
+        return self._prepare(self._ids[0], within)
+
+    def _prepare(self, transactional_id: str, within: float) -> Client:
+        """Glance, fence, look: the glance spares a successor, the look is what counts."""
+        if self._mine is None:
+            return self.client(transactional_id, within)
+        self._refuse_if_succeeded(self._marks.glance(within), self._mine)
+        client = self.client(transactional_id, within)
+        self._refuse_if_succeeded(self._marks.read(within), self._mine)
+        return client
+
+    def _refuse_if_succeeded(self, found: Mark | None, mine: Mark, *, committed: bool | None = None) -> None:
+        try:
+            refuse_if_succeeded(found, mine)
+        except Fenced as error:
+            fate = {None: "", True: "; its last transaction was committed", False: "; its last transaction was not"}
+            self._succeeded = Fenced(error.what + fate[committed], way_out=error.way_out)
+            raise self._succeeded from None
+
+    def _claim(self, within: float) -> Mark:
+        """Fence every id, then write our generation; who is fenced meanwhile waits a random moment and looks again."""
+        deadline = time.monotonic() + within
+        self._marks.make_carrier()
+        while True:
+            clients = [self.client(each, within) for each in self._ids]
+            found = self._marks.read(within)
+            if found is not None and found.owner == self._owner:
+                self._mine = found  # the answer to our claim was lost, the claim was not
+                return found
+            claim = claimed_by(self._owner, found)
+            try:
+                clients[0].begin_transaction()
+                self.carried_by(clients[0], claim, within)
+                clients[0].commit_transaction(within)
+            except KafkaException as failure:
+                if time.monotonic() > deadline:
+                    raise TryAgain(
+                        f"the name could not be claimed: {failure.args[0].str()}",
+                        way_out="see that no other process starts under the same name, and try again",
+                    ) from failure
+                time.sleep(random.uniform(0, LONGEST_WAIT_AFTER_A_FENCED_CLAIM))  # noqa: S311 - not a secret
+            else:
+                self._mine = claim
+                return claim
+
+
+class Transaction:
+    """One transaction: records go to its client; then it is committed or aborted, once."""
+
+    def __init__(self, transactions: Transactions, client: Client, transactional_id: str, mark: Mark) -> None:
+        self.client = client
+        self._transactions = transactions
+        self._id = transactional_id
+        self._mark = mark
+
+    def commit(self, within: float) -> None:
+        """Make it visible. `TransactionAborted`: it is certain that nothing is."""
+        deadline = time.monotonic() + within
+        while True:
+            left = max(1.0, deadline - time.monotonic())
+            try:
+                self._transactions.carried_by(self.client, self._mark, left)
+                self.client.commit_transaction(left)
+            except KafkaException as failure:
+                error = failure.args[0]
+                if error.retriable() and error.code() not in FENCED and time.monotonic() < deadline:
+                    continue
+                if error.txn_requires_abort() and self.abort(left):
+                    raise _aborted(error.str()) from failure
+                if not self._transactions.look_after(self._id, self._mark, left):
+                    raise _aborted(error.str()) from failure
+            else:
+                self._transactions.ended(self._mark)
             return
 
+    def abort(self, within: float) -> bool:
+        """Leave nothing visible. False: not now; the next fence, or time, aborts it."""
+        try:
+            self.client.abort_transaction(within)
+        except KafkaException:
+            return False
+        return True
 
-def abort(client: Client, within: float) -> bool:
-    """Leave nothing visible. False: not now; the next fence, or time, aborts it."""
-    try:
-        client.abort_transaction(within)
-    except KafkaException:
-        return False
-    return True
 
-
-def _fenced(error: KafkaError) -> Fenced:
-    return Fenced(
-        "the transaction was fenced: another process has taken over this name, or it was open longer than "
-        f"transaction.timeout.ms; whether it was committed is not known ({error.str()})",
-        way_out="stop, and read what is there; only one process at a time may use the name",
+def _aborted(reason: str) -> KeptError:
+    return TransactionAborted(
+        f"the transaction was aborted: {reason}", way_out="run the block again: nothing of it is visible"
     )
-
-
-def _before_anything(error: KafkaError) -> KeptError:
-    if error.code() in _FENCED:
-        return _fenced(error)
-    if error.code() in _FORBIDDEN:
-        return FixConfiguration(
-            f"the transaction was refused: {error.str()}", way_out="ask for the right to use this id"
-        )
-    if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-        return FixConfiguration(
-            f"the transaction was refused: {error.str()}",
-            way_out="lower transaction.timeout.ms, or raise transaction.max.timeout.ms of the brokers",
-        )
-    return TryAgain(f"no transaction could be opened: {error.str()}", way_out="try again when the brokers are back")

@@ -1,0 +1,155 @@
+"""The mark of an exactly-once name: who owns it, and which of its transactions was committed last.
+
+Every transaction carries the next mark among its offsets, so that it is committed with the records or not at
+all. When an answer was lost, a fence and a look at the mark tell what happened; and a process that was
+succeeded while it slept finds a higher generation there, and stops for good.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from kept.errors import Fenced, FixConfiguration, ProgressMoved, TryAgain
+from kept.producer import clients
+
+CARRIER = "kept.progress"
+"""An empty topic: offsets can only be kept for a topic that exists, and this one is nobody's to delete."""
+_TEXT = re.compile(r"kept mark 1 (?P<owner>[0-9a-f-]{36}) (?P<generation>\d+) (?P<sequence>\d+) (?P<before>\d+)")
+_ANSWER_WITHIN = 30.0
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The owner's generation, its last committed transaction, and the last one of the generation before."""
+
+    owner: str
+    generation: int
+    sequence: int
+    before: int
+
+    def numbered(self, sequence: int) -> Mark:
+        return replace(self, sequence=sequence)
+
+    def __str__(self) -> str:
+        return f"kept mark 1 {self.owner} {self.generation} {self.sequence} {self.before}"
+
+
+def read_mark(text: str) -> Mark:
+    """What a mark says; anything else under our name was written by a stranger."""
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        raise ProgressMoved(
+            f"a stranger wrote {text!r} where the mark of this name should be",
+            way_out="find who uses this group; delete the group's offsets for the topic kept.progress to start anew",
+        )
+    return Mark(match["owner"], int(match["generation"]), int(match["sequence"]), int(match["before"]))
+
+
+def claimed_by(owner: str, found: Mark | None) -> Mark:
+    """The mark with which a new owner begins: one generation on, remembering where the last one stood."""
+    if found is None:
+        return Mark(owner, 1, 0, 0)
+    return Mark(owner, found.generation + 1, 0, found.sequence)
+
+
+def refuse_if_succeeded(found: Mark | None, mine: Mark) -> None:
+    """Only a higher generation ends an owner; a mark that has expired, or is not yet replaced by ours, says nothing."""
+    if found is None or found.generation < mine.generation:
+        return
+    if found.generation > mine.generation or found.owner != mine.owner:
+        raise Fenced(
+            f"another process has taken over this name: it is generation {found.generation}, this is {mine.generation}",
+            way_out="stop this one; only one process at a time may use the name",
+        )
+
+
+def was_committed(found: Mark | None, attempted: Mark) -> bool | None:
+    """Did the transaction that carried this mark take place? None: the mark cannot tell any more."""
+    if found is None:
+        return None
+    if found.generation == attempted.generation:
+        return found.sequence == attempted.sequence
+    if found.generation == attempted.generation + 1:
+        return found.before == attempted.sequence
+    return None
+
+
+class Marks:
+    """Where the mark of one name is kept: an offset of its group, on a topic of ours."""
+
+    def __init__(self, bootstrap: str, group: str) -> None:
+        self._group = group
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        settings = {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False, "log_level": 0}
+        self._waiting = Consumer({**settings, "isolation.level": "read_committed"})
+        self._glancing = Consumer({**settings, "isolation.level": "read_uncommitted"})
+        self.group_metadata = self._waiting.consumer_group_metadata()
+        self._one_at_a_time = threading.Lock()
+
+    def close(self) -> None:
+        self._waiting.close()
+        self._glancing.close()
+
+    def forget(self) -> None:
+        """Remove the mark of a name that is never used again."""
+        with suppress(KafkaException):
+            for gone in self._admin.delete_consumer_groups([self._group], request_timeout=_ANSWER_WITHIN).values():
+                gone.result(_ANSWER_WITHIN)
+
+    def read(self, within: float = _ANSWER_WITHIN) -> Mark | None:
+        """The mark that was committed last; one in an open transaction is waited for. To be asked behind a fence."""
+        return self._ask(self._waiting, within)
+
+    def glance(self, within: float = _ANSWER_WITHIN) -> Mark | None:
+        """The mark that was committed last, whatever is under way: good enough to see a successor."""
+        return self._ask(self._glancing, within)
+
+    def _ask(self, reader: Consumer, within: float) -> Mark | None:
+        try:
+            with self._one_at_a_time:
+                (found,) = reader.committed([TopicPartition(CARRIER, 0)], timeout=within)
+        except KafkaException as failure:
+            raise _no_answer(failure.args[0]) from failure
+        if found.error is not None:
+            raise _no_answer(found.error)
+        return None if found.offset < 0 else read_mark(found.metadata or "")
+
+    @staticmethod
+    def position(mark: Mark) -> TopicPartition:
+        """The offset that carries a mark; the number is for people who look with other tools."""
+        return TopicPartition(CARRIER, 0, mark.generation, str(mark))
+
+    def make_carrier(self) -> None:
+        """Make the topic that carries marks, unless it is there."""
+        try:
+            if self._admin.list_topics(CARRIER, timeout=clients.CONNECTS_WITHIN).topics[CARRIER].error is None:
+                return
+            settings = {"cleanup.policy": "compact"}
+            request = NewTopic(CARRIER, num_partitions=1, replication_factor=-1, config=settings)
+            self._admin.create_topics([request], operation_timeout=_ANSWER_WITHIN)[CARRIER].result(_ANSWER_WITHIN)
+        except KafkaException as failure:
+            if failure.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return
+            if failure.args[0].code() in (
+                KafkaError.TOPIC_AUTHORIZATION_FAILED,
+                KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+            ):
+                raise FixConfiguration(
+                    f"the topic {CARRIER} is missing and may not be made",
+                    way_out=f"ask for it: `kept topics create {CARRIER} --partitions 1`",
+                ) from failure
+            raise _no_answer(failure.args[0]) from failure
+
+
+def _no_answer(error: KafkaError) -> TryAgain:
+    return TryAgain(
+        f"no broker answers, and the mark of this name cannot be read: {error.str()}",
+        way_out="check the address, and try again when the brokers are back",
+    )
