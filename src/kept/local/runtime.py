@@ -39,5 +39,6 @@ def _in_words(say: Say) -> Progress:
 def archive_path(java: Java) -> Path:
     """One archive for each Java and set of jars: the JVM itself refuses one that does not fit."""
     sums = "".join(jar.sha256 for jar in broker_jars())
-    identity = f"{java.executable.resolve()} {java.version} {sums} {cache_directory()}"
+    program = java.executable.resolve()
+    identity = f"{program} {program.stat().st_mtime_ns} {sums} {cache_directory()}"  # an upgrade keeps the path
     return cache_directory() / "classes" / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.jsa"
