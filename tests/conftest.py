@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -20,6 +21,12 @@ from kept.local.ports import ANY_FREE
 from kept.local.tether import tethered
 
 KEPT = Path(sys.executable).with_name("kept")
+
+
+def pytest_configure() -> None:
+    """A shell starts its background jobs deaf to Ctrl-C; the programs that these tests interrupt must hear it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> str:

@@ -17,7 +17,7 @@ from kept.consumer import Reader, Start
 from kept.guarantees import ExactlyOnce
 from kept.local import Cluster
 from kept.producer import Producer
-from tests.conftest import KEPT, Kept
+from tests.conftest import KEPT, Eventually, Kept
 
 RECORDS = 10_000
 
@@ -37,13 +37,16 @@ def test_an_argument_is_sent_and_its_place_printed(on_cluster: Kept, topic: str)
 
 
 @pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once", "exactly-once"])
-def test_lines_are_sent_one_record_each(on_cluster: Kept, cluster: Cluster, topic: str, guarantee: str) -> None:
+def test_lines_are_sent_one_record_each(
+    on_cluster: Kept, cluster: Cluster, topic: str, guarantee: str, eventually: Eventually
+) -> None:
     lines = [f"line {number}" for number in range(50)] + ["", "  spaces kept  ", "not the last"]
     sent = on_cluster("send", topic, "--guarantee", guarantee, "--json", "--key", "one", stdin="\n".join(lines) + "\n")
     assert sent.returncode == 0, sent.stderr
     assert [json.loads(row)["offset"] for row in sent.stdout.splitlines()] == list(range(len(lines)))
     assert "53 persisted, 0 refused, 0 unknown" in sent.stderr
-    assert read(cluster, topic) == lines
+    # With acks=1 the record is acknowledged a moment before readers may see it.
+    eventually(lambda: read(cluster, topic) == lines, "every line is there, in order")
 
 
 def test_the_prompt_sends_what_is_typed(cluster: Cluster, topic: str) -> None:
