@@ -8,7 +8,8 @@ from functools import partial
 from kept.progress.model import RULES, TwoMoves, World
 from kept.progress.model.search import replay
 
-WORLDS: dict[str, type[World]] = {world.__name__: world for world in (*RULES, TwoMoves)}
+ALL: tuple[type[World], ...] = (*RULES, TwoMoves)
+WORLDS = {world.__name__: world for world in ALL}
 
 
 def main(arguments: list[str]) -> int:

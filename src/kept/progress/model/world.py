@@ -7,6 +7,7 @@ nothing but the list of choices that were made.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ class Outcome:
         return ", ".join(parts) or "every record exactly once"
 
 
-class World:
+class World(ABC):
     """Workers, the faults that may strike them, and a judge. A subclass is one failure that a rule closes."""
 
     RULE: ClassVar[int] = 0
@@ -86,20 +87,20 @@ class World:
         self.crashes = self.CRASHES
         self.misfortunes = self.MISFORTUNES
 
+    @abstractmethod
     def worker(self, name: str) -> Worker:
         """The life of one worker, from (re)start to its end."""
-        raise NotImplementedError
 
     def faults(self) -> list[Fault]:
         """What may strike now, besides crashes; each is told and done."""
         return []
 
-    def heal(self) -> None:
+    def heal(self) -> None:  # noqa: B027 - most worlds have nothing to heal
         """The end of all faults."""
 
+    @abstractmethod
     def judge(self) -> Outcome:
         """What was lost, duplicated or reordered in the end."""
-        raise NotImplementedError
 
     def note(self, event: str) -> None:
         """Something that happened inside a step, for the reader of the trace."""
