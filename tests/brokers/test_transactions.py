@@ -11,7 +11,7 @@ import pytest
 
 from kept.admin.topics import Topics
 from kept.consumer import Reader, Start
-from kept.errors import Fenced, TransactionAborted
+from kept.errors import Fenced, TransactionAborted, TryAgain
 from kept.guarantees import ExactlyOnce
 from kept.local import Cluster
 from kept.local.tether import tethered
@@ -159,3 +159,21 @@ def test_a_successor_ends_what_its_predecessor_left_open(cluster: Cluster, topic
     assert values(cluster.bootstrap, topic) == [b"first", b"second"]
     with pytest.raises(Fenced, match="its last transaction was not"):
         left_open.__exit__(None, None, None)
+
+
+def test_transactions_ride_out_the_death_of_every_coordinator_in_turn(mended: Cluster, topic: str) -> None:
+    """Whichever broker keeps the group's or the transactions' state for this name, it dies once in between."""
+    wanted = []
+    with Producer(mended.bootstrap, named()) as producer:
+        for number in (1, 2, 3):
+            mended.broker(number).kill()
+            for _ in range(20):
+                try:
+                    with producer.transaction():
+                        producer.send(topic, f"without {number}", partition=0)
+                except (TransactionAborted, TryAgain):
+                    continue
+                break
+            wanted.append(f"without {number}".encode())
+            mended.broker(number).start()
+    assert values(mended.bootstrap, topic) == wanted

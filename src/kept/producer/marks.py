@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -23,6 +24,13 @@ CARRIER = "kept.progress"
 """An empty topic: offsets can only be kept for a topic that exists, and this one is nobody's to delete."""
 _TEXT = re.compile(r"kept mark 1 (?P<owner>[0-9a-f-]{36}) (?P<generation>\d+) (?P<sequence>\d+) (?P<before>\d+)")
 _ANSWER_WITHIN = 30.0
+_COORDINATOR_MOVES = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError._WAIT_COORD,
+    KafkaError._TRANSPORT,
+}
 
 
 @dataclass(frozen=True)
@@ -112,14 +120,20 @@ class Marks:
         return self._ask(self._glancing, within)
 
     def _ask(self, reader: Consumer, within: float) -> Mark | None:
-        try:
-            with self._one_at_a_time:
-                (found,) = reader.committed([TopicPartition(CARRIER, 0)], timeout=within)
-        except KafkaException as failure:
-            raise _no_answer(failure.args[0]) from failure
-        if found.error is not None:
-            raise _no_answer(found.error)
-        return None if found.offset < 0 else read_mark(found.metadata or "")
+        """The committed mark; a coordinator that has just moved is asked for again."""
+        deadline = time.monotonic() + within
+        while True:
+            try:
+                with self._one_at_a_time:
+                    (found,) = reader.committed([TopicPartition(CARRIER, 0)], timeout=max(0.1, within))
+                if found.error is not None:
+                    raise KafkaException(found.error)  # noqa: TRY301 - told below, as if the whole call had failed
+            except KafkaException as failure:
+                if failure.args[0].code() not in _COORDINATOR_MOVES or time.monotonic() > deadline:
+                    raise _no_answer(failure.args[0]) from failure
+                time.sleep(0.1)
+            else:
+                return None if found.offset < 0 else read_mark(found.metadata or "")
 
     @staticmethod
     def position(mark: Mark) -> TopicPartition:

@@ -184,6 +184,7 @@ class Transaction:
             except KafkaException as failure:
                 error = failure.args[0]
                 if error.retriable() and error.code() not in FENCED and time.monotonic() < deadline:
+                    time.sleep(0.1)
                     continue
                 if error.txn_requires_abort() and self.abort(left):
                     raise _aborted(error.str()) from failure
