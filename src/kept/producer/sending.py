@@ -130,15 +130,20 @@ class Producer:
 
     def close(self, timeout: float = 60.0) -> None:
         """Flush, and say so when records are left under way, or failed without anybody having asked."""
-        if self._transactions is not None:
-            self._transactions.close()
-        if left := self.flush(timeout):
+        left = self._let_go(timeout)
+        if left:
             raise OutcomeUnknown(
                 f"{left} records were still under way after {timeout:.0f} s",
                 way_out="close with a longer time-out while the brokers are away",
             )
         if complaint := self._book.complaint():
             raise complaint
+
+    def _let_go(self, timeout: float) -> int:
+        """End what runs in the background, and flush; how many records are still under way."""
+        if self._transactions is not None:
+            self._transactions.close()
+        return self.flush(timeout)
 
     def forget(self) -> None:
         """Leave nothing of an exactly-once name behind in the cluster, when no process will ever use it again."""
@@ -154,7 +159,7 @@ class Producer:
         if kind is None:
             self.close()
         else:
-            self.flush()
+            self._let_go(60.0)  # what broke the block is told; it is not hidden by what was left
 
 
 def _serve(client: Client, timeout: float) -> None:
