@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -235,6 +236,25 @@ def test_cut_resets_and_refuses_until_mended_at_the_same_address(ends: Ends) -> 
     client, server = ends.connect()
     client.sendall(request(3, 1))
     assert receive(server, 16) == request(3, 1)[:16]
+
+
+def test_a_connection_that_arrives_in_the_moment_of_a_cut_is_ended_too(ends: Ends) -> None:
+    host, _, port = ends.proxy.addresses[1].partition(":")
+    over = threading.Event()
+
+    def knock() -> None:
+        while not over.is_set():
+            with suppress(OSError), socket.create_connection((host, int(port)), timeout=5) as client:
+                client.sendall(request(3, 1))
+                client.recv(1)
+
+    with in_background(knock), in_background(knock):
+        for _ in range(300):
+            ends.proxy.cut()
+            ends.proxy.mend()
+        ends.proxy.cut()
+        over.set()
+    gc.collect()  # a socket nobody closed says so here; warnings are errors
 
 
 def test_pause_keeps_what_comes_and_resume_lets_it_through(ends: Ends) -> None:

@@ -12,9 +12,9 @@ from kept.verify.proxy.armed import Table
 from kept.verify.proxy.evidence import Did, Evidence
 from kept.verify.proxy.frames import Conversation
 from kept.verify.proxy.link import Link, Place
-from kept.verify.proxy.side import CHUNK, Side
+from kept.verify.proxy.side import CHUNK, Side, reset
 
-REACHED_WITHIN = 10.0
+WAITING = 100  # connections not yet taken
 
 
 class Door:
@@ -40,30 +40,34 @@ class Door:
         self._numbers = numbers
         self._flowing = asyncio.Event()
         self._flowing.set()
-        self._listening: asyncio.Server | None = None
+        self._listener: socket.socket | None = None
         self._links: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         """Take connections, always on the same port."""
-        if self._listening is not None:
+        if self._listener is not None:
             return
         listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((HOST, self.port))
+            listener.listen(WAITING)
         except OSError as error:
             listener.close()
             raise PortTaken(
                 f"port {self.port}, the proxy's for server {self.broker}, is taken by another program",
                 way_out="stop it, or start the proxy again: it gets another port",
             ) from error
-        self._listening = await asyncio.start_server(self._arrived, sock=listener, limit=CHUNK)
+        listener.setblocking(False)
+        self._listener = listener
+        asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     async def cut(self) -> None:
         """Reset every connection and refuse new ones."""
-        if self._listening is not None:
-            self._listening.close()
-            self._listening = None
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
         links = list(self._links)
         for link in links:
             link.cancel()
@@ -77,21 +81,25 @@ class Door:
         """Let through again, what waited first."""
         self._flowing.set()
 
-    async def _arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - asyncio runs this callback in a task
-        self._links.add(task)
-        client = Side(reader, writer)
-        place = Place(self.broker, next(self._numbers), self._rules, self._evidence, self._flowing)
+    def _accept(self, listener: socket.socket) -> None:
+        """Take one connection, at once with the task that ends it: asyncio's own server loses those that arrive in a cut."""
         try:
-            if self._listening is not None:  # else it was cut between the connection's arrival and now
-                await self._serve(place, client)
-        except asyncio.CancelledError:
-            pass  # cut: this task ends here, and asyncio would report a cancelled one as an error
+            arrived, _ = listener.accept()
+        except (BlockingIOError, ConnectionError):
+            return  # it went away again
+        task = asyncio.get_running_loop().create_task(self._arrived(arrived))
+        self._links.add(task)
+        task.add_done_callback(self._links.discard)
+        task.add_done_callback(lambda _: reset(arrived))  # also when it was cancelled before its first step
+
+    async def _arrived(self, arrived: socket.socket) -> None:
+        place = Place(self.broker, next(self._numbers), self._rules, self._evidence, self._flowing)
+        client = Side(*await asyncio.open_connection(sock=arrived, limit=CHUNK))
+        try:
+            await self._serve(place, client)
         finally:
             client.reset()
             await client.close()
-            self._links.discard(task)
             self._evidence.connection(self.broker, place.connection, Did.CLOSED)
 
     async def _serve(self, place: Place, client: Side) -> None:
@@ -108,7 +116,6 @@ class Door:
             return None
         host, _, port = self.upstream.rpartition(":")
         try:
-            opened = asyncio.open_connection(host, int(port), limit=CHUNK)
-            return Side(*await asyncio.wait_for(opened, REACHED_WITHIN))
-        except (OSError, asyncio.TimeoutError):
+            return Side(*await asyncio.open_connection(host, int(port), limit=CHUNK))
+        except OSError:
             return None

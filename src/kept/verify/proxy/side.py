@@ -12,6 +12,13 @@ FLUSHED_WITHIN = 5.0
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER on, zero seconds: closing sends a reset
 
 
+def reset(connection: socket.socket) -> None:
+    """Close it hard: the other end sees `connection reset`. One that is closed stays so."""
+    with suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+    connection.close()
+
+
 class Side:
     """The client's or the server's end, as the proxy's loop sees it."""
 
