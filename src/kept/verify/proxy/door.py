@@ -82,7 +82,7 @@ class Door:
         self._flowing.set()
 
     def _accept(self, listener: socket.socket) -> None:
-        """Take one connection, at once with the task that ends it: asyncio's own server loses those that arrive in a cut."""
+        """Take one connection, together with the task that ends it: asyncio's own server may lose it in a cut."""
         try:
             arrived, _ = listener.accept()
         except (BlockingIOError, ConnectionError):
