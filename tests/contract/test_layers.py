@@ -26,8 +26,8 @@ MAY_IMPORT = {
 }
 PURE = {"guarantees", "progress", "errors"}
 STDLIB_WITHOUT_IO = {
-    "__future__", "abc", "collections", "dataclasses", "enum", "functools", "itertools", "math", "operator",
-    "random", "re", "typing",
+    "__future__", "abc", "collections", "dataclasses", "enum", "functools", "itertools", "json", "math", "operator",
+    "random", "re", "typing", "uuid",
 }  # fmt: skip
 # The command that tells a schedule again is a shell: it prints.
 SHELLS = {"progress/model/__main__.py"}

@@ -1,0 +1,76 @@
+"""Idempotency keys: the stamp that makes a repeated record recognisable, wherever it is read.
+
+A key is a uuid. It travels in a header; in a JSON object also as a field, for readers that see values only. A
+fresh key tells two sendings apart; a key derived from content makes the same content the same record.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable
+
+NAME = "idempotency_key"
+"""The header's name and the JSON field's."""
+_OURS = uuid.UUID("5f0f2f2e-3d0b-5a52-9a56-6b65707421aa")
+
+
+def fresh() -> uuid.UUID:
+    """A key that no other record has."""
+    return uuid.uuid4()
+
+
+def derived(*content: bytes | str) -> uuid.UUID:
+    """The key that the same content always has; the parts are told apart, so ("ab", "c") is not ("a", "bc")."""
+    parts = [part.encode() if isinstance(part, str) else part for part in content]
+    return uuid.uuid5(_OURS, b"".join(len(part).to_bytes(8, "big") + part for part in parts).hex())
+
+
+def of_position(topic_id: str, partition: int, offset: int) -> uuid.UUID:
+    """The key of a record that bears none: where it stands in its log."""
+    return derived("position", topic_id, str(partition), str(offset))
+
+
+def stamped_headers(
+    headers: Iterable[tuple[str, str | bytes | None]], key: uuid.UUID
+) -> list[tuple[str, str | bytes | None]]:
+    """The headers with the stamp, in place of an earlier one."""
+    return [(name, value) for name, value in headers if name != NAME] + [(NAME, str(key))]
+
+
+def stamped_value(value: bytes | str | None, key: uuid.UUID) -> bytes | str | None:
+    """A JSON object with the stamp as a field; anything else as it is."""
+    document = _json_object(value)
+    if document is None:
+        return value
+    text = json.dumps({**document, NAME: str(key)}, ensure_ascii=False, separators=(",", ":"))
+    return text if isinstance(value, str) else text.encode()
+
+
+def read(headers: Iterable[tuple[str, bytes | None]], value: bytes | None) -> uuid.UUID | None:
+    """The stamp of a record: its header's, else its JSON field's, else none. A header that is no uuid is none."""
+    for name, stamp in headers:
+        if name == NAME and stamp is not None:
+            return _uuid(stamp.decode(errors="replace"))
+    if value is None or NAME.encode() not in value:
+        return None  # most records have a header, or no stamp at all: they are not parsed
+    document = _json_object(value)
+    stamp_field = None if document is None else document.get(NAME)
+    return _uuid(stamp_field) if isinstance(stamp_field, str) else None
+
+
+def _json_object(value: bytes | str | None) -> dict[str, object] | None:
+    if value is None or value.lstrip()[:1] not in (b"{", "{"):
+        return None
+    try:
+        document = json.loads(value)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _uuid(text: str) -> uuid.UUID | None:
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        return None
