@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
 
 from confluent_kafka import Consumer as Client
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
+from kept.consumer.records import Record
 from kept.errors import FixConfiguration, KeptError, TryAgain
 
 ANSWER_WITHIN = 30.0
@@ -32,19 +32,6 @@ class Start(Enum):
 
     BEGINNING = "beginning"
     END = "end"
-
-
-@dataclass(frozen=True)
-class Record:
-    """One record as it is in the log."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
 
 
 class Reader:
@@ -123,9 +110,10 @@ class Reader:
             return None
         error = message.error()
         if error is None:
-            return _record(message)
+            return Record(message)
         if error.code() == KafkaError._PARTITION_EOF:
-            self._reached[_number(message.partition())] = _number(message.offset())
+            ended = Record(message)
+            self._reached[ended.partition] = ended.offset
             return None
         if error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
             return None  # the client reconnects by itself
@@ -162,28 +150,6 @@ class Reader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _number(partition: int | None) -> int:
-    return -1 if partition is None else partition
-
-
-def _record(message: Message) -> Record:
-    return Record(
-        topic=str(message.topic()),
-        partition=_number(message.partition()),
-        offset=_number(message.offset()),
-        timestamp=message.timestamp()[1],
-        key=message.key(),
-        value=message.value(),
-        headers=_headers(message),
-    )
-
-
-def _headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:
-    found = message.headers() or []
-    pairs = found.items() if isinstance(found, dict) else found
-    return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
 
 
 def _no_answer(error: KafkaError) -> KeptError:

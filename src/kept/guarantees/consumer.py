@@ -18,7 +18,7 @@ def consumer_settings(guarantee: Guarantee, group: str) -> Settings:
             rows = (_at_least_once_reset(), _isolation_at_least_once(), *_nothing_missed())
         case ExactlyOnce():
             rows = (_exactly_once_reset(), _isolation_exactly_once(), *_nothing_missed())
-    return Settings(Side.CONSUMER, guarantee, (_group(group), *_progress_is_ours(), *rows))
+    return Settings(Side.CONSUMER, guarantee, (_group(group), _cooperative(), *_progress_is_ours(), *rows))
 
 
 def _group(group: str) -> Row:
@@ -27,6 +27,15 @@ def _group(group: str) -> Row:
         group,
         Text(group),
         "progress is recorded under the group that was asked for; another group has other progress",
+    )
+
+
+def _cooperative() -> Row:
+    return Row(
+        "partition.assignment.strategy",
+        "cooperative-sticky",
+        OneOf(("cooperative-sticky",)),
+        "only the partitions that move are given away, after their progress is recorded; eager ones take all from all",
     )
 
 

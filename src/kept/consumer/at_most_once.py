@@ -1,0 +1,194 @@
+"""At most once: progress first, then the effect. A crash in between loses the effect, and never repeats one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from kept.consumer.batch import Batch
+from kept.consumer.beginning import Beginning
+from kept.consumer.hand import Hand
+from kept.consumer.membership import Membership, Next, after, at
+from kept.consumer.policies import Asynchronously, Policy, together
+from kept.consumer.records import Place, Record
+from kept.errors import Fenced, FixConfiguration, KeptError, TryAgain
+
+IDLE = 0.5
+SERVED_EVERY = 1.0
+RECORDED_WITHIN = 60.0
+
+
+class AtMostOnceLoop:
+    """Hands out only records whose progress is recorded; one that was handed out is never handed out again.
+
+    Records that were committed and not yet handed out are un-read when their partition is given away and at the
+    end: their progress is set back, so that only a crash loses any.
+    """
+
+    def __init__(self, member: Membership, policy: Policy, beginning: Beginning) -> None:
+        self._member = member
+        self._beginning = beginning
+        self._together = together(policy)
+        self._on_failure = policy.on_failure if isinstance(policy, Asynchronously) else None
+        self._asynchronous = isinstance(policy, Asynchronously)
+        self._hand = Hand()  # committed, to be handed out
+        self._pending: list[Record] = []  # their commit is under way
+        self._ahead: list[Record] = []  # taken while the member was served, not committed
+        self._told: KeptError | None = None
+        self._failing_since: float | None = None
+        self._stopping = False
+        self._serve_at = 0.0
+
+    def records(self) -> Iterator[Record]:
+        hand = self._hand
+        now = time.monotonic
+        while not self._stopping:
+            if hand.empty():
+                self._refill()
+                continue
+            record = hand.records[hand.at]
+            hand.at += 1  # before it is handed out: whatever the body does, it was this one's only time
+            yield record
+            if now() >= self._serve_at and not hand.empty():
+                self.serve(0)
+                self._serve_at = now() + SERVED_EVERY
+
+    def batches(self, most: int) -> Iterator[Batch]:
+        hand = self._hand
+        while not self._stopping:
+            if hand.empty():
+                self._refill()
+                continue
+            batch = Batch(hand.records[hand.at : hand.at + most])
+            hand.at += len(batch)
+            yield batch
+            if batch.is_partial:
+                raise FixConfiguration(
+                    "at-most-once acknowledges nothing: a record is done before it is handed out",
+                    way_out="leave the batch without acknowledging, or choose at-least-once",
+                )
+
+    def owns(self, record: Record) -> bool:  # noqa: ARG002 - committed before it was handed out: ours, whoever owns it
+        return True
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    def serve(self, seconds: float) -> None:
+        """Wait, and stay a member meanwhile."""
+        self._ahead += self._member.take(1, seconds)
+
+    def reposition(self, positions: Mapping[Place, Next]) -> None:  # noqa: ARG002 - refused, whatever they are
+        raise FixConfiguration(
+            "at-most-once does not read again what it has handed out",
+            way_out="`kept groups reset` moves a group that has no members; or read under another group",
+        )
+
+    def set_aside(self, places: Sequence[Place]) -> None:
+        """Hand nothing of these out; they are read again later."""
+        self._member.seek(self._un_read(places))
+
+    def close(self) -> None:
+        """Un-read what was not handed out, and leave."""
+        try:
+            self._un_read([*self._member.owned])
+        finally:
+            self._member.leave()
+
+    def assigned(self, places: Sequence[Place]) -> Mapping[Place, Next]:
+        return self._beginning.positions(places)
+
+    def revoked(self, places: Sequence[Place]) -> None:
+        self._un_read(places)
+
+    def lost(self, places: Sequence[Place]) -> None:
+        """What is in hand was committed by us: nobody else does it, and we still may. The rest is not ours."""
+        self._ahead = [record for record in self._ahead if record.place not in places]
+
+    def _refill(self) -> None:
+        """Bring committed records into the hand."""
+        if not self._asynchronous:
+            self._commit(self._taken(IDLE))
+        else:
+            if not self._pending:
+                self._commit_later(self._taken(IDLE))
+            self._hear_of_pending()
+            self._commit_later(self._taken(0))  # while those in hand are handed out
+        self._serve_at = time.monotonic() + SERVED_EVERY
+
+    def _taken(self, wait: float) -> list[Record]:
+        taken, self._ahead = self._ahead, []
+        more = self._together - len(taken)
+        return taken + self._member.take(more, 0 if taken else wait) if more > 0 else taken
+
+    def _commit(self, records: list[Record]) -> None:
+        if not records:
+            return
+        try:
+            self._member.commit(_behind(records))
+        except KeptError as error:
+            self._not_committed(records, error)
+        else:
+            self._failing_since = None
+            self._hand.add(records)
+
+    def _commit_later(self, records: list[Record]) -> None:
+        if records:
+            self._pending = records
+            self._member.commit_later(_behind(records), self._hear)
+
+    def _hear(self, error: KeptError | None) -> None:
+        self._told = error
+
+    def _hear_of_pending(self) -> None:
+        while self._member.committing:
+            self.serve(0.05)
+        pending, self._pending = self._pending, []
+        error, self._told = self._told, None
+        if error is None:
+            self._failing_since = None
+            self._hand.add(pending)
+            return
+        if self._on_failure is not None:
+            self._on_failure(error)
+        ahead, self._ahead = self._ahead, []
+        self._not_committed(pending + ahead, error)
+
+    def _not_committed(self, records: list[Record], error: KeptError) -> None:
+        """Un-read: these were not handed out, so they may be committed again, whatever became of the first time."""
+        if not isinstance(error, (Fenced, TryAgain)):
+            raise error
+        self._failing_since = self._failing_since or time.monotonic()
+        if time.monotonic() - self._failing_since > RECORDED_WITHIN:
+            raise error
+        self._member.seek({place: at(record) for place, record in _first(records).items()})
+        self.serve(0.1)  # a rebalance may be what is in the way
+
+    def _un_read(self, places: Sequence[Place]) -> dict[Place, Next]:
+        """Set the progress of these partitions back to the first record that was not handed out."""
+        waiting = [*self._hand.records[self._hand.at :], *self._pending]
+        back = {place: at(record) for place, record in _first(waiting).items() if place in places}
+        again = {place: at(record) for place, record in _first([*waiting, *self._ahead]).items() if place in places}
+        self._ahead = [record for record in self._ahead if record.place not in places]
+        if back:
+            try:
+                self._member.commit(back)
+            except Fenced:
+                return {}  # certainly not set back: they stay ours to hand out
+            except KeptError:
+                pass  # nobody knows: to hand them out might be the second time
+        self._hand.put_back(places)
+        self._pending = [record for record in self._pending if record.place not in places]
+        return again
+
+
+def _behind(records: Sequence[Record]) -> dict[Place, Next]:
+    last = {record.place: record for record in records}
+    return {place: after(record) for place, record in last.items()}
+
+
+def _first(records: Sequence[Record]) -> dict[Place, Record]:
+    first: dict[Place, Record] = {}
+    for record in records:
+        first.setdefault(record.place, record)
+    return first
