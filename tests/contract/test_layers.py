@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "verify": {"verify", "producer", "consumer", "admin", "local", "progress", "guarantees", "errors"},
     "local": {"local", "guarantees", "errors"},
     "producer": {"producer", "progress", "guarantees", "errors"},
-    "consumer": {"consumer", "progress", "guarantees", "errors"},
+    "consumer": {"consumer", "producer", "progress", "guarantees", "errors"},
     "admin": {"admin", "guarantees", "errors"},
     "progress": {"progress", "guarantees", "errors"},
     "guarantees": {"guarantees", "errors"},

@@ -75,8 +75,13 @@ class AtLeastOnceLoop:
         self._stopping = True
         self._look_at = 0.0
 
-    def serve(self, seconds: float) -> None:
-        """Wait, and stay a member meanwhile."""
+    def wait(self, seconds: float) -> None:
+        """Stay a member for so long, or until `stop`."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0 and not self._stopping:
+            self._serve(min(left, IDLE))
+
+    def _serve(self, seconds: float) -> None:
         self._hand.add(self._member.take(1, seconds))
 
     def reposition(self, positions: Mapping[Place, Next]) -> None:
@@ -124,7 +129,7 @@ class AtLeastOnceLoop:
                 self._record()
             self._commit_at = time.monotonic() + self._seconds
         if now >= self._serve_at and not self._hand.empty():
-            self.serve(0)
+            self._serve(0)
             self._serve_at = time.monotonic() + SERVED_EVERY
         self._look_at = 0.0 if self._stopping else min(self._commit_at, self._serve_at)
 
@@ -137,7 +142,7 @@ class AtLeastOnceLoop:
             except TryAgain:
                 if time.monotonic() > deadline:
                     raise
-                self.serve(0.1)  # a rebalance may be what is in the way
+                self._serve(0.1)  # a rebalance may be what is in the way
             else:
                 return
 

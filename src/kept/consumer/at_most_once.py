@@ -50,7 +50,7 @@ class AtMostOnceLoop:
             hand.at += 1  # before it is handed out: whatever the body does, it was this one's only time
             yield record
             if now() >= self._serve_at and not hand.empty():
-                self.serve(0)
+                self._serve(0)
                 self._serve_at = now() + SERVED_EVERY
 
     def batches(self, most: int) -> Iterator[Batch]:
@@ -74,8 +74,13 @@ class AtMostOnceLoop:
     def stop(self) -> None:
         self._stopping = True
 
-    def serve(self, seconds: float) -> None:
-        """Wait, and stay a member meanwhile."""
+    def wait(self, seconds: float) -> None:
+        """Stay a member for so long, or until `stop`."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0 and not self._stopping:
+            self._serve(min(left, IDLE))
+
+    def _serve(self, seconds: float) -> None:
         self._ahead += self._member.take(1, seconds)
 
     def reposition(self, positions: Mapping[Place, Next]) -> None:  # noqa: ARG002 - refused, whatever they are
@@ -142,7 +147,7 @@ class AtMostOnceLoop:
 
     def _hear_of_pending(self) -> None:
         while self._member.committing:
-            self.serve(0.05)
+            self._serve(0.05)
         pending, self._pending = self._pending, []
         error, self._told = self._told, None
         if error is None:
@@ -162,7 +167,7 @@ class AtMostOnceLoop:
         if time.monotonic() - self._failing_since > RECORDED_WITHIN:
             raise error
         self._member.seek({place: at(record) for place, record in _first(records).items()})
-        self.serve(0.1)  # a rebalance may be what is in the way
+        self._serve(0.1)  # a rebalance may be what is in the way
 
     def _un_read(self, places: Sequence[Place]) -> dict[Place, Next]:
         """Set the progress of these partitions back to the first record that was not handed out."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TypeAlias
 
 from confluent_kafka import KafkaException, TopicPartition
 
+from kept.consumer.births import Births
 from kept.consumer.faults import reading_error
 from kept.consumer.membership import ANSWER_WITHIN, Membership, Next
 from kept.consumer.reading import Start
@@ -18,6 +19,9 @@ from kept.errors import ProgressLost, TryAgain
 
 logger = logging.getLogger("kept")
 From: TypeAlias = Start | datetime
+Sign: TypeAlias = Callable[[Place, Next], Next]
+STABLE_WITHIN = 90.0
+"""The transaction of a member that died may have to time out before it is known what it left."""
 
 
 class Beginning:
@@ -27,16 +31,26 @@ class Beginning:
     wait for it. Partitions added to the topic later begin at their beginning: whatever they hold is new.
     """
 
-    def __init__(self, member: Membership, start: From, *, repeating_is_allowed: bool) -> None:
+    def __init__(self, member: Membership, start: From, births: Births | None, sign: Sign | None = None) -> None:
         self._member = member
         self._start = start
-        self._repeating_is_allowed = repeating_is_allowed
+        self._births = births  # none where reading again from the beginning is allowed
+        self._sign = sign or (lambda _, position: position)
+        self._known: set[str] = set()
 
     def positions(self, places: Sequence[Place]) -> Mapping[Place, Next]:
         found = self._committed(places)
         for topic in dict.fromkeys(topic for (topic, _), position in found.items() if position is None):
             found.update(self._begin(topic, places))
+        for topic in dict.fromkeys(topic for topic, _ in places):
+            self._write_birth(topic)
         return {place: position for place, position in found.items() if position is not None and place in places}
+
+    def _write_birth(self, topic: str) -> None:
+        """Written by whoever finds progress and no birth: a founder may have died in between."""
+        if self._births is not None and topic not in self._known:
+            self._births.write(topic)
+            self._known.add(topic)
 
     def _begin(self, topic: str, places: Sequence[Place]) -> dict[Place, Next]:
         """Positions for this topic's partitions, some of which have none."""
@@ -46,26 +60,30 @@ class Beginning:
         if not there:
             return self._birth(topic, everywhere, places)
         missing = [place for place in places if place[0] == topic and place not in there]
-        lost = [place for place in missing if place < max(there)]
-        if lost and not self._repeating_is_allowed:
+        lost = [number for _, number in missing if (topic, number) < max(there)]
+        if lost and self._births is not None:
             raise ProgressLost(
-                f"no progress is recorded for partitions {[number for _, number in lost]} of {topic}, though there is "
-                "for others",
+                f"no progress is recorded for partitions {lost} of {topic}, though there is for others",
                 way_out="find who deleted it; set it by hand: `kept groups reset`",
             )
         for place in missing:
             logger.warning("%s[%d] has no recorded progress: it is read from its beginning", *place)
-        seeds = {place: Next(self._watermarks(place)[0]) for place in missing}
+        seeds = {place: self._sign(place, Next(self._watermarks(place)[0])) for place in missing}
         self._member.commit(seeds)
         return {**there, **seeds}
 
     def _birth(self, topic: str, everywhere: Sequence[Place], places: Sequence[Place]) -> dict[Place, Next]:
-        founder = (topic, 0)
-        if founder in places or founder in self._member.owned or self._repeating_is_allowed:
-            seeds = self._starts(everywhere)
-            if founder in places or founder in self._member.owned:
-                self._member.commit(seeds)
+        if self._births is not None:
+            self._births.refuse_second(topic)
+        if (topic, 0) in places or (topic, 0) in self._member.owned:
+            seeds = {place: self._sign(place, start) for place, start in self._starts(everywhere).items()}
+            self._member.commit(seeds)
             return seeds
+        if self._births is None:
+            return self._starts(everywhere)
+        return self._wait_for_founder(topic, everywhere)
+
+    def _wait_for_founder(self, topic: str, everywhere: Sequence[Place]) -> dict[Place, Next]:
         deadline = time.monotonic() + ANSWER_WITHIN
         while time.monotonic() < deadline:
             committed = self._committed(everywhere)
@@ -114,7 +132,7 @@ class Beginning:
 
     def _committed(self, places: Sequence[Place]) -> dict[Place, Next | None]:
         """What is recorded; a coordinator that has just moved is asked again."""
-        deadline = time.monotonic() + ANSWER_WITHIN
+        deadline = time.monotonic() + STABLE_WITHIN
         while True:
             try:
                 return self._member.committed(places)

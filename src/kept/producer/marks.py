@@ -15,13 +15,10 @@ from dataclasses import dataclass, replace
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
-from kept.errors import Fenced, FixConfiguration, ProgressMoved, TryAgain
-from kept.producer import clients
+from kept.errors import Fenced, ProgressMoved, TryAgain
+from kept.producer.carrier import CARRIER, make_carrier
 
-CARRIER = "kept.progress"
-"""An empty topic: offsets can only be kept for a topic that exists, and this one is nobody's to delete."""
 _TEXT = re.compile(r"kept mark 1 (?P<owner>[0-9a-f-]{36}) (?P<generation>\d+) (?P<sequence>\d+) (?P<before>\d+)")
 _ANSWER_WITHIN = 30.0
 _COORDINATOR_MOVES = {
@@ -141,25 +138,7 @@ class Marks:
         return TopicPartition(CARRIER, 0, mark.generation, str(mark))
 
     def make_carrier(self) -> None:
-        """Make the topic that carries marks, unless it is there."""
-        try:
-            if self._admin.list_topics(CARRIER, timeout=clients.CONNECTS_WITHIN).topics[CARRIER].error is None:
-                return
-            settings = {"cleanup.policy": "compact"}
-            request = NewTopic(CARRIER, num_partitions=1, replication_factor=-1, config=settings)
-            self._admin.create_topics([request], operation_timeout=_ANSWER_WITHIN)[CARRIER].result(_ANSWER_WITHIN)
-        except KafkaException as failure:
-            if failure.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                return
-            if failure.args[0].code() in (
-                KafkaError.TOPIC_AUTHORIZATION_FAILED,
-                KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-            ):
-                raise FixConfiguration(
-                    f"the topic {CARRIER} is missing and may not be made",
-                    way_out=f"ask for it: `kept topics create {CARRIER} --partitions 1`",
-                ) from failure
-            raise _no_answer(failure.args[0]) from failure
+        make_carrier(self._admin)
 
 
 def _no_answer(error: KafkaError) -> TryAgain:

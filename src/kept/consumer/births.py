@@ -1,0 +1,107 @@
+"""The births of groups, written down where offsets cannot expire with the group: missing later means lost.
+
+A record of the carrier topic says that a group has begun to read a topic; it is kept by compaction for good.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from kept.consumer.faults import is_passing, reading_error
+from kept.consumer.membership import ANSWER_WITHIN
+from kept.consumer.sources import Sources
+from kept.errors import ProgressLost, SourceChanged, TryAgain
+from kept.producer.carrier import CARRIER, make_carrier
+
+
+class Births:
+    """Knows which topics a group was born into."""
+
+    def __init__(self, settings: Mapping[str, object], group: str, sources: Sources) -> None:
+        self._settings = settings
+        self._group = group
+        self._sources = sources
+
+    def refuse_second(self, topic: str) -> None:
+        """A group without any progress, of which a birth is known, has lost it; or its topic is another one now."""
+        born = self._topic_ids(topic)
+        if not born:
+            return
+        now = self._sources.topic_ids([topic])[topic]
+        if now in born:
+            raise ProgressLost(
+                f"group {self._group} has read {topic} before, and its progress is gone: it expired, or was deleted",
+                way_out="set it by hand where the effects stand: `kept groups reset`, or choose a new name",
+            )
+        raise SourceChanged(
+            f"group {self._group} has read another topic named {topic}, which was deleted: its id was {born[-1]}",
+            way_out="choose a new name for the new topic",
+        )
+
+    def write(self, topic: str) -> None:
+        """Once written, it stays."""
+        topic_id = self._sources.topic_ids([topic])[topic]
+        if topic_id in self._topic_ids(topic):
+            return
+        make_carrier(self._sources.admin)
+        told: list[KafkaError | None] = []
+        client = Producer({**self._settings, "acks": "all", "enable.idempotence": True})
+        client.produce(
+            CARRIER,
+            key=json.dumps(["birth", self._group, topic, topic_id]).encode(),
+            value=b"{}",
+            on_delivery=lambda error, _: told.append(error),
+        )
+        client.flush(ANSWER_WITHIN)
+        if told != [None]:
+            raise TryAgain(
+                f"the birth of group {self._group} could not be written to {CARRIER}", way_out="try again later"
+            )
+
+    def _topic_ids(self, topic: str) -> list[str]:
+        """The ids under which this group has read a topic of that name."""
+        found = []
+        for key in self._keys():
+            try:
+                kind, group, name, topic_id = json.loads(key)
+            except ValueError:
+                continue  # not a birth
+            if (kind, group, name) == ("birth", self._group, topic):
+                found.append(str(topic_id))
+        return found
+
+    def _keys(self) -> list[bytes]:
+        """Every key in the carrier, up to its end."""
+        client = Consumer(
+            {
+                **self._settings,
+                "group.id": "kept.reader",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+            }
+        )
+        keys: list[bytes] = []
+        try:
+            if client.list_topics(CARRIER, timeout=ANSWER_WITHIN).topics[CARRIER].error is not None:
+                return keys  # nobody was ever born here
+            client.assign([TopicPartition(CARRIER, 0, 0)])
+            deadline = time.monotonic() + ANSWER_WITHIN
+            while time.monotonic() < deadline:
+                message = client.poll(0.5)
+                error = None if message is None else message.error()
+                if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                    return keys
+                if error is not None and not is_passing(error):
+                    raise reading_error(error, CARRIER)
+                if message is not None and error is None:
+                    keys.append(message.key() or b"")
+        except KafkaException as failure:
+            raise reading_error(failure.args[0], CARRIER) from failure
+        finally:
+            client.close()
+        raise TryAgain(f"{CARRIER} could not be read to its end", way_out="see that the brokers run")

@@ -1,0 +1,57 @@
+"""A handler for each record: tried again when it raises, and the record buried at last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kept.consumer.at_least_once import AtLeastOnceLoop
+from kept.consumer.at_most_once import AtMostOnceLoop
+from kept.consumer.graveyard import Graveyard
+from kept.consumer.records import Record
+from kept.consumer.retrying import NoLongerOurs, Retry, insist
+from kept.errors import FixConfiguration, KeptError
+
+Handler = Callable[[Record], object]
+
+
+def handle_all(
+    loop: AtLeastOnceLoop | AtMostOnceLoop, handler: Handler, retry: Retry | None, graveyard: Graveyard | None
+) -> None:
+    """Until the loop ends. At-most-once tries nothing twice: what raised may have had half its effect."""
+    if isinstance(loop, AtMostOnceLoop):
+        if retry is not None and retry.times:
+            raise FixConfiguration(
+                "at-most-once tries nothing twice", way_out="leave `retry` out, or choose at-least-once"
+            )
+        retry = Retry(times=0)
+    for record in loop.records():
+        try:
+            handler(record)
+        except KeptError:
+            raise
+        except Exception as failed:  # noqa: BLE001 - whatever the handler raises is about the record
+            _try_again(loop, record, handler, failed, retry or Retry(), graveyard)
+
+
+def _try_again(
+    loop: AtLeastOnceLoop | AtMostOnceLoop,
+    record: Record,
+    handler: Handler,
+    failed: Exception,
+    retry: Retry,
+    graveyard: Graveyard | None,
+) -> None:
+    def wait(delay: float) -> bool:
+        loop.wait(delay)
+        return loop.owns(record)
+
+    try:
+        insist(lambda: handler(record), failed, retry, wait)
+    except NoLongerOurs:
+        return  # the new owner does it
+    except KeptError:
+        raise
+    except Exception as last:
+        if graveyard is None:
+            raise
+        graveyard.bury(record, last)
