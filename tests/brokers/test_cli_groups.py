@@ -15,9 +15,10 @@ from confluent_kafka import Producer as Client
 from confluent_kafka.admin import AdminClient
 
 from kept.admin import groups as module
+from kept.admin.answers import answered
 from kept.admin.backlog import Place
 from kept.admin.groups import Groups
-from kept.errors import FixConfiguration
+from kept.errors import FixConfiguration, TryAgain
 from kept.guarantees import ExactlyOnce
 from kept.local import Cluster
 from kept.producer import Producer
@@ -367,3 +368,24 @@ def test_errors_are_json_when_json_was_asked_for(on_cluster: Kept) -> None:
     document = json.loads(result.stdout)
     assert (result.returncode, document["error"]) == (1, "FixConfiguration")
     assert document["way_out"]
+
+
+def test_the_death_of_the_coordinator_is_waited_out(mended: Cluster, on_cluster: Kept, topic: str, group: str) -> None:
+    plain(mended, topic, 3)
+    commit(mended, group, topic, 1, 0, 0)
+    before = described(on_cluster, group)["coordinator"]["node"]
+    mended.broker(before).kill()
+    shown = described(on_cluster, group)
+    assert shown["coordinator"]["node"] != before
+    assert [each["lag"] for each in shown["partitions"]] == [2, 0, 0]
+    assert group in on_cluster("groups", "list").stdout
+    moved = on_cluster("groups", "reset", group, "--topic", topic, "--to", "end", "--yes")
+    assert moved.returncode == 0, moved.stderr
+    assert positions(mended, group, topic) == [3, 0, 0]
+
+
+def test_an_address_without_brokers_is_told() -> None:
+    nowhere = AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    with pytest.raises(TryAgain, match="cannot be listed: no broker answers") as caught:
+        answered(lambda left: nowhere.list_topics(timeout=left), "the groups cannot be listed", within=0.5)
+    assert "check the address" in caught.value.way_out
