@@ -12,6 +12,7 @@ from kept.cli.broker import broker, postgres
 from kept.cli.demo import demo
 from kept.cli.down import down
 from kept.cli.exit_codes import ExitCode, code_for
+from kept.cli.groups import groups
 from kept.cli.logs import logs
 from kept.cli.output import print_json
 from kept.cli.prepare import prepare
@@ -48,7 +49,7 @@ def kept() -> None:
     """
 
 
-for command in (up, down, status, logs, broker, postgres, topics, send, receive, demo, prepare):
+for command in (up, down, status, logs, broker, postgres, topics, send, receive, groups, demo, prepare):
     kept.add_command(command)
 
 
