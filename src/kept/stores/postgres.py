@@ -27,6 +27,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import Protocol
 
 import psycopg
 from psycopg import errors as pg
@@ -49,6 +50,12 @@ DURABLE = """
     WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')
 """
 ATTEMPTS_TO_LOCK = 4
+
+
+class Prepares(Protocol):
+    """What has tables of its own."""
+
+    def prepare(self, session: Session) -> None: ...
 
 
 @dataclass
@@ -89,6 +96,11 @@ class PostgresProgress:
     def close(self) -> None:
         if self._open_session is not None:
             self._open_session.close()
+
+    def prepare(self, *things: Prepares) -> None:
+        """Let sinks and the like make the tables that they need, before the first chunk."""
+        for thing in things:
+            thing.prepare(self._session())
 
     def born(self, topic: str) -> Birth | None:
         """Whether this pipeline was seeded for the topic, and for how many partitions."""
