@@ -13,6 +13,7 @@ KeptError                     every error of this package; carries `way_out`, th
 │   └── Busy                  another kept command is at work in the same place
 ├── TryAgain                  nothing was done: the same call may work later
 ├── NotPersisted              the record is not in Kafka; `retriable` says whether to try again
+├── Refused                   nothing was written: the store takes no such record, now or later
 ├── OutcomeUnknown            it may or may not have happened; nobody can know from here
 ├── TransactionAborted        none of the transaction is visible; start it again
 ├── Fenced                    another owner took over: stop, do not try again
@@ -127,6 +128,10 @@ class NotPersisted(KeptError):
     def __init__(self, what: str, *, way_out: str, retriable: bool) -> None:
         super().__init__(what, way_out=way_out)
         self.retriable = retriable
+
+
+class Refused(KeptError):
+    """Nothing was written: the store takes no such record, now or later."""
 
 
 class OutcomeUnknown(KeptError):

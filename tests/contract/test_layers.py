@@ -10,14 +10,17 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "kept"
 MODULES = sorted(SOURCE.rglob("*.py"))
-ANY = {"cli", "verify", "local", "producer", "consumer", "admin", "progress", "guarantees", "errors", "_version"}
+ANY = {
+    "cli", "verify", "local", "producer", "consumer", "admin", "stores", "progress", "guarantees", "errors", "_version",
+}  # fmt: skip
 MAY_IMPORT = {
     "cli": ANY,
-    "verify": {"verify", "producer", "consumer", "admin", "local", "progress", "guarantees", "errors"},
+    "verify": {"verify", "producer", "consumer", "admin", "local", "stores", "progress", "guarantees", "errors"},
     "local": {"local", "guarantees", "errors"},
     "producer": {"producer", "progress", "guarantees", "errors"},
-    "consumer": {"consumer", "producer", "progress", "guarantees", "errors"},
+    "consumer": {"consumer", "producer", "stores", "progress", "guarantees", "errors"},
     "admin": {"admin", "guarantees", "errors"},
+    "stores": {"stores", "progress", "guarantees", "errors"},
     "progress": {"progress", "guarantees", "errors"},
     "guarantees": {"guarantees", "errors"},
     "errors": set(),
