@@ -5,6 +5,9 @@ import kept
 with kept.Producer("localhost:9091", kept.ExactlyOnce("payments-writer")) as producer:
     with producer.transaction():
         producer.send("payments", "100 EUR", key="alice")
+
+for record in kept.Consumer("localhost:9091", "payments", group="mailer", guarantee=kept.AtLeastOnce()):
+    send_mail(record)
 """
 
 from __future__ import annotations
@@ -26,21 +29,28 @@ from kept.errors import (
 from kept.guarantees import AtLeastOnce, AtMostOnce, ExactlyOnce, Guarantee
 
 if TYPE_CHECKING:
+    from kept.consumer import Consumer, Output, Record, Retry
+    from kept.consumer import policies as commit
     from kept.local import Cluster
     from kept.producer import Delivery, Producer, Receipt
 
 # Names that bring a Kafka client or server code along are imported when first used: `kept --help` stays quick.
 _LATER = {
     "Cluster": "kept.local",
+    "Consumer": "kept.consumer",
     "Delivery": "kept.producer",
+    "Output": "kept.consumer",
     "Producer": "kept.producer",
     "Receipt": "kept.producer",
+    "Record": "kept.consumer",
+    "Retry": "kept.consumer",
 }
 
 __all__ = [
     "AtLeastOnce",
     "AtMostOnce",
     "Cluster",
+    "Consumer",
     "Delivery",
     "ExactlyOnce",
     "Fenced",
@@ -50,19 +60,25 @@ __all__ = [
     "KeptError",
     "NotPersisted",
     "OutcomeUnknown",
+    "Output",
     "Producer",
     "Receipt",
+    "Record",
+    "Retry",
     "TransactionAborted",
     "TryAgain",
     "WeakensGuarantee",
     "__version__",
+    "commit",
 ]
 
 
 def __getattr__(name: str) -> object:
-    if name in _LATER:
-        from importlib import import_module  # noqa: PLC0415 - only here
+    from importlib import import_module  # noqa: PLC0415 - only here
 
+    if name == "commit":  # kept.commit.Every(seconds=5): when a consumer records its progress
+        return import_module("kept.consumer.policies")
+    if name in _LATER:
         return getattr(import_module(_LATER[name]), name)
     raise AttributeError(f"module 'kept' has no attribute {name!r}")
 

@@ -54,7 +54,7 @@ class Beginning:
 
     def _begin(self, topic: str, places: Sequence[Place]) -> dict[Place, Next]:
         """Positions for this topic's partitions, some of which have none."""
-        everywhere = [(topic, number) for number in self._numbers(topic)]
+        everywhere = [(topic, number) for number in self.numbers(topic)]
         committed = self._committed(everywhere)
         there = {place: position for place, position in committed.items() if position is not None}
         if not there:
@@ -68,7 +68,7 @@ class Beginning:
             )
         for place in missing:
             logger.warning("%s[%d] has no recorded progress: it is read from its beginning", *place)
-        seeds = {place: self._sign(place, Next(self._watermarks(place)[0])) for place in missing}
+        seeds = {place: self._sign(place, Next(self.watermarks(place)[0])) for place in missing}
         self._member.commit(seeds)
         return {**there, **seeds}
 
@@ -76,11 +76,11 @@ class Beginning:
         if self._births is not None:
             self._births.refuse_second(topic)
         if (topic, 0) in places or (topic, 0) in self._member.owned:
-            seeds = {place: self._sign(place, start) for place, start in self._starts(everywhere).items()}
+            seeds = {place: self._sign(place, start) for place, start in self.starts(everywhere).items()}
             self._member.commit(seeds)
             return seeds
         if self._births is None:
-            return self._starts(everywhere)
+            return self.starts(everywhere)
         return self._wait_for_founder(topic, everywhere)
 
     def _wait_for_founder(self, topic: str, everywhere: Sequence[Place]) -> dict[Place, Next]:
@@ -95,11 +95,11 @@ class Beginning:
             way_out="start this one again; see whether the other members of the group are well",
         )
 
-    def _starts(self, places: Sequence[Place]) -> dict[Place, Next]:
+    def starts(self, places: Sequence[Place]) -> dict[Place, Next]:
         if isinstance(self._start, datetime):
             return self._at_time(places, self._start)
         which = 1 if self._start is Start.END else 0
-        return {place: Next(self._watermarks(place)[which]) for place in places}
+        return {place: Next(self.watermarks(place)[which]) for place in places}
 
     def _at_time(self, places: Sequence[Place], moment: datetime) -> dict[Place, Next]:
         milliseconds = int(moment.timestamp() * 1000)
@@ -110,12 +110,12 @@ class Beginning:
             raise reading_error(failure.args[0], places[0][0]) from failure
         return {
             (answer.topic, answer.partition): Next(
-                answer.offset if answer.offset >= 0 else self._watermarks((answer.topic, answer.partition))[1]
+                answer.offset if answer.offset >= 0 else self.watermarks((answer.topic, answer.partition))[1]
             )
             for answer in answers
         }
 
-    def _watermarks(self, place: Place) -> tuple[int, int]:
+    def watermarks(self, place: Place) -> tuple[int, int]:
         try:
             ends = self._member.client.get_watermark_offsets(TopicPartition(*place), timeout=ANSWER_WITHIN)
         except KafkaException as failure:
@@ -124,7 +124,7 @@ class Beginning:
             raise TryAgain(f"the leader of {place[0]}[{place[1]}] does not answer", way_out="see that the brokers run")
         return ends
 
-    def _numbers(self, topic: str) -> list[int]:
+    def numbers(self, topic: str) -> list[int]:
         try:
             return sorted(self._member.client.list_topics(topic, timeout=ANSWER_WITHIN).topics[topic].partitions)
         except KafkaException as failure:

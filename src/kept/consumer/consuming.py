@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from kept.consumer.at_least_once import AtLeastOnceLoop
 from kept.consumer.at_most_once import AtMostOnceLoop
@@ -25,6 +26,10 @@ from kept.consumer.sources import Sources, signed
 from kept.errors import FixConfiguration
 from kept.guarantees import AtLeastOnce, AtMostOnce, ExactlyOnce, Guarantee, consumer_settings, merge, producer_settings
 
+if TYPE_CHECKING:
+    from kept.consumer.into_postgres import Connection, IntoPostgresLoop
+
+    Loop = AtLeastOnceLoop | AtMostOnceLoop | IntoKafkaLoop | IntoPostgresLoop
 Plain = AtLeastOnceLoop | AtMostOnceLoop
 ENDED_BY_BROKER_AFTER = {"transaction.timeout.ms": 10_000}
 """A member that dies leaves its transaction open, and the next one waits for its end."""
@@ -65,7 +70,9 @@ class Consumer:
             {"log_level": 0, **settings, "bootstrap.servers": bootstrap},
             [topics] if isinstance(topics, str) else list(topics),
         )
-        self._loop: Plain | IntoKafkaLoop | None = _plain_loop(self._member, guarantee, commit, self._beginning)
+        self._loop: Plain | IntoKafkaLoop | IntoPostgresLoop | None = _plain_loop(
+            self._member, guarantee, commit, self._beginning
+        )
         self._joined = False
         self._closed = False
 
@@ -104,9 +111,7 @@ class Consumer:
         or that the broker refuses, is buried in `dead_letters` within the same transaction.
         """
         if not isinstance(self.guarantee, ExactlyOnce):
-            raise FixConfiguration(
-                f"{self.guarantee.word} has no transactions", way_out="choose guarantee=kept.ExactlyOnce('a-name')"
-            )
+            raise _no_transactions(self.guarantee)
         if self._loop is None:
             self._loop = self._into_kafka_loop(self.guarantee, producer_overrides)
         if not isinstance(self._loop, IntoKafkaLoop):
@@ -116,6 +121,37 @@ class Consumer:
         self._join(self._loop)
         with self.stopped_by_signals():
             self._loop.run(transform, seconds, Giving(retry or Retry(), dead_letters))
+
+    def into_postgres(
+        self,
+        dsn: str,
+        *,
+        each: Callable[[Connection, Record], object] | None = None,
+        together: Callable[[Connection, Sequence[Record]], object] | None = None,
+        table: str = "messages",
+        retry: Retry | None = None,
+    ) -> None:
+        """Apply each record to Postgres, exactly once, until `stop()`, SIGTERM or SIGINT.
+
+        `each(connection, record)` or, quicker, `together(connection, records)` is the effect, on the connection whose
+        transaction also records the progress. With neither, records go to `table` (id, idempotency_key, message),
+        which is made when missing; a key that is there already is a no-op. A record that keeps raising, or that
+        Postgres refuses, is buried in the table kept_dead_letters within the same transaction.
+        """
+        from kept.consumer.into_postgres import Effect, open_loop  # noqa: PLC0415 - psycopg only where it is used
+
+        if not isinstance(self.guarantee, ExactlyOnce):
+            raise _no_transactions(self.guarantee)
+        effect = Effect(each, together, table)
+        if self._loop is not None:
+            raise _in_use()
+        sources = Sources(self._plain_settings)
+        loop = open_loop(self._member, sources, Beginning(self._member, self._start, None), self.group, dsn)
+        self._loop = loop
+        with self.stopped_by_signals():
+            loop.prepare(effect)
+            self._join(loop)
+            loop.run(retry or Retry())
 
     def stop(self) -> None:
         """End the loop where it asks for the next record. May be called from a signal handler or another thread."""
@@ -166,7 +202,7 @@ class Consumer:
 
     def _plain(self) -> Plain:
         loop = self._loop
-        if loop is None or isinstance(loop, IntoKafkaLoop):
+        if not isinstance(loop, (AtLeastOnceLoop, AtMostOnceLoop)):
             raise FixConfiguration(
                 "under exactly-once the effect shares a transaction with the progress, and the body of a loop has none",
                 way_out="use into_kafka(...) or into_postgres(...), or choose at-least-once and an idempotent effect",
@@ -174,7 +210,7 @@ class Consumer:
         self._join(loop)
         return loop
 
-    def _join(self, loop: Plain | IntoKafkaLoop) -> None:
+    def _join(self, loop: Loop) -> None:
         if not self._joined:
             self._member.join(loop)
             self._joined = True
@@ -202,6 +238,18 @@ class Consumer:
         if topic is None:
             return nullcontext()
         return Graveyard(self._bootstrap, topic, self.guarantee, self.group, self._connection)
+
+
+def _no_transactions(guarantee: Guarantee) -> FixConfiguration:
+    return FixConfiguration(
+        f"{guarantee.word} has no transactions", way_out="choose guarantee=kept.ExactlyOnce('a-name')"
+    )
+
+
+def _in_use() -> FixConfiguration:
+    return FixConfiguration(
+        "this consumer is in use already", way_out="make another one; another sink wants a new name"
+    )
 
 
 def _plain_loop(

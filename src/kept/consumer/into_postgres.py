@@ -1,0 +1,285 @@
+"""Exactly once into Postgres: the effect and the source positions are one database transaction.
+
+Progress lives in the database and only there; Kafka's group decides who reads what, and shows a copy of the progress
+to lag tools. A member that was succeeded loses in the database (rule 5), whatever it believes of the group.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
+
+import psycopg
+
+from kept.consumer.beginning import Beginning
+from kept.consumer.membership import Membership, Next
+from kept.consumer.records import Place, Record
+from kept.consumer.retrying import Retry
+from kept.consumer.seeding import Seeding
+from kept.consumer.sources import Sources
+from kept.errors import FixConfiguration, KeptError, OutcomeUnknown, Refused, TryAgain
+from kept.progress import Identity, Range, Source, keys
+from kept.stores import DeadLetter, DeadLetters, Messages, PostgresProgress
+
+logger = logging.getLogger("kept")
+IDLE = 0.5
+MOST = 10_000
+SHOWN_EVERY = 1.0
+GIVEN_UP_AFTER = 300.0
+Connection: TypeAlias = "psycopg.Connection[Any]"
+Apply: TypeAlias = Callable[[Connection, Sequence[Record]], object]
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What is done with records: a function of one, of several, or else the messages table."""
+
+    each: Callable[[Connection, Record], object] | None
+    together: Apply | None
+    table: str
+
+    def __post_init__(self) -> None:
+        if self.each is not None and self.together is not None:
+            raise FixConfiguration("two effects were given", way_out="give `each` or `together`, not both")
+
+
+class IntoPostgresLoop:
+    """Takes records, applies them inside a chunk of the store, and goes on from what is recorded there."""
+
+    def __init__(self, member: Membership, store: PostgresProgress, sources: Sources, seeding: Seeding) -> None:
+        self._member = member
+        self._store = store
+        self._sources = sources
+        self._seeding = seeding
+        self._letters = DeadLetters(store.pipeline)
+        self._apply: Apply = _nothing
+        self._topic_ids: dict[str, str] = {}
+        self._cluster_id = ""
+        self._next: dict[Place, int] = {}
+        self._epochs: dict[Place, int] = {}
+        self._waiting: list[Record] = []
+        self._assignments = 0
+        self._must_settle = False
+        self._failing_since: float | None = None
+        self._show_at = 0.0
+        self._stopping = False
+
+    def prepare(self, effect: Effect) -> None:
+        """Make what is missing in the database, before the first record."""
+        self._store.prepare(self._letters)
+        if effect.together is not None:
+            self._apply = effect.together
+        elif effect.each is not None:
+            self._apply = partial(_one_by_one, effect.each)
+        else:
+            messages = Messages(effect.table)
+            self._store.prepare(messages)
+            self._apply = lambda connection, records: messages.write(connection, self._pairs(records))
+
+    def run(self, retry: Retry) -> None:
+        """Until `stop`; every chunk is committed before the next is taken."""
+        while not self._stopping:
+            try:
+                if self._must_settle:
+                    self._settle()
+                records, self._waiting = self._waiting, []
+                records = records or self._member.take(MOST, IDLE)
+                if records and not self._must_settle:
+                    self._chunk(records, retry)
+                self._show()
+            except (TryAgain, OutcomeUnknown) as reason:
+                self._heed(reason)
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    def close(self) -> None:
+        """Show Kafka where we stand, and leave."""
+        try:
+            with suppress(KeptError):
+                self._member.commit(self._shown())
+        finally:
+            try:
+                self._member.leave()
+            finally:
+                self._store.close()
+
+    def assigned(self, places: Sequence[Place]) -> Mapping[Place, Next]:
+        """Ours in the group, and from now on in the database: whoever had them before is fenced there."""
+        self._assignments += 1
+        self._cluster_id = self._cluster_id or self._sources.cluster_id()
+        positions = {}
+        for topic in dict.fromkeys(topic for topic, _ in places):
+            numbers = [number for name, number in places if name == topic]
+            _patiently(partial(self._seeding.seed, self._store, topic, self._cluster_id))
+            taken = _patiently(partial(self._store.take_over, topic, numbers))
+            for number, progress in taken.items():
+                positions[topic, number] = Next(progress.position.next_offset, progress.identity.leader_epoch)
+        self._next |= {place: position.offset for place, position in positions.items()}
+        self._epochs |= {place: position.leader_epoch for place, position in positions.items()}
+        return positions
+
+    def revoked(self, places: Sequence[Place]) -> None:
+        with suppress(KeptError):  # a copy for people who look; the database has the truth
+            self._member.commit(self._shown())
+        self.lost(places)
+
+    def lost(self, places: Sequence[Place]) -> None:
+        self._assignments += 1
+        self._waiting = [record for record in self._waiting if record.place not in places]
+        for topic, number in places:
+            self._store.forget(topic, [number])
+            self._next.pop((topic, number), None)
+            self._epochs.pop((topic, number), None)
+
+    def _chunk(self, records: list[Record], retry: Retry) -> None:
+        """One transaction. An effect that raises is tried again with the whole chunk, then found and buried."""
+        last = {record.place: record for record in records}
+        sources = self._sources_of(last)
+        delays = list(retry.delays())
+        assignments = self._assignments
+        for number, delay in enumerate([*delays, None]):
+            try:
+                self._write(records, last, sources, self._apply if delay is not None else _refusing(self._apply))
+            except (KeptError, psycopg.Error):
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever the effect raises: it is tried again, and refused at last
+                logger.warning("an effect raised, and is tried again (%d of %d): %r", number + 1, len(delays), error)
+                self._stay_member(delay or 0.0)
+                if self._assignments != assignments or self._stopping:
+                    self._must_settle = True  # not all of it is ours any more: what is, is read again
+                    return
+            else:
+                return
+
+    def _write(
+        self, records: list[Record], last: Mapping[Place, Record], sources: Mapping[Place, Source], apply: Apply
+    ) -> None:
+        ranges = [
+            Range(*place, self._next[place], record.offset + 1, self._epoch(place, record))
+            for place, record in last.items()
+        ]
+        with self._store.chunk(ranges, sources) as chunk:
+            buried = self._letters.apply_or_bury(chunk.connection, records, apply, _letter)
+        for place, record in last.items():
+            self._next[place] = record.offset + 1
+            self._epochs[place] = self._epoch(place, record)
+        self._failing_since = None
+        for letter in buried:
+            logger.warning("%s[%d]@%d was buried: %s", letter.topic, letter.partition, letter.offset, letter.reason)
+
+    def _epoch(self, place: Place, record: Record) -> int:
+        return max(self._epochs[place], record.leader_epoch)
+
+    def _sources_of(self, last: Mapping[Place, Record]) -> dict[Place, Source]:
+        """The source as it is now: asked after the records were read, so another topic of the name shows (rule 3).
+
+        Cut logs and deleted records show in the client, which begins with the stored leader epoch and stops.
+        """
+        ids = self._topic_ids = self._sources.topic_ids(sorted({topic for topic, _ in last}))
+        found = {}
+        for place, record in last.items():
+            identity = Identity(self._cluster_id, ids[place[0]], self._epoch(place, record))
+            found[place] = Source(identity, 0, record.offset + 1, record.offset + 1)
+        return found
+
+    def _pairs(self, records: Sequence[Record]) -> list[tuple[uuid.UUID, bytes | None]]:
+        """Keys and values; a record without a stamp is known by its place in the log."""
+        return [
+            (
+                keys.read(record.headers, record.value)
+                or keys.of_position(self._topic_ids[record.topic], record.partition, record.offset),
+                record.value,
+            )
+            for record in records
+        ]
+
+    def _settle(self) -> None:
+        """Read what is recorded, once whatever was in doubt has ended, and go on from there."""
+        self._waiting = []
+        if self._next:
+            recorded = self._store.settle(list(self._next))
+            self._next = {place: progress.position.next_offset for place, progress in recorded.items()}
+            self._member.seek({place: Next(offset) for place, offset in self._next.items()})
+        self._must_settle = False
+
+    def _heed(self, reason: KeptError) -> None:
+        """Go on from what is recorded; when that is in vain for long, it is told."""
+        self._must_settle = True
+        self._failing_since = self._failing_since or time.monotonic()
+        logger.info("going on from the recorded progress: %s", reason.what)
+        if time.monotonic() - self._failing_since > GIVEN_UP_AFTER:
+            raise TryAgain(
+                f"nothing could be committed for {GIVEN_UP_AFTER:.0f} s: {reason.what}",
+                way_out="see that Postgres and the brokers run, then start it again: it goes on where it was",
+            ) from reason
+        self._stay_member(IDLE)
+
+    def _stay_member(self, seconds: float) -> None:
+        """Wait; what is read meanwhile waits too."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0 and not self._stopping:
+            self._waiting += self._member.take(1, min(left, IDLE))
+
+    def _show(self) -> None:
+        """A copy of the progress for lag tools, now and then; nobody reads on from it."""
+        if time.monotonic() >= self._show_at and not self._member.committing:
+            self._show_at = time.monotonic() + SHOWN_EVERY
+            if self._next:
+                self._member.commit_later(self._shown(), lambda _: None)
+
+    def _shown(self) -> dict[Place, Next]:
+        return {place: Next(offset) for place, offset in self._next.items() if place in self._member.owned}
+
+
+def open_loop(member: Membership, sources: Sources, beginning: Beginning, group: str, dsn: str) -> IntoPostgresLoop:
+    """A loop with its store."""
+    return IntoPostgresLoop(member, PostgresProgress(dsn, group), sources, Seeding(beginning, sources))
+
+
+def _nothing(_connection: Connection, _records: Sequence[Record]) -> None:
+    raise FixConfiguration("no effect was prepared", way_out="call prepare first")
+
+
+def _one_by_one(
+    effect: Callable[[Connection, Record], object], connection: Connection, records: Sequence[Record]
+) -> None:
+    for record in records:
+        effect(connection, record)
+
+
+def _patiently(ask: Callable[[], Answer]) -> Answer:
+    """Partitions are not given back for a database that is away for a moment."""
+    deadline = time.monotonic() + 60.0
+    while True:
+        try:
+            return ask()
+        except TryAgain:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+def _refusing(apply: Apply) -> Apply:
+    """The last attempt: an effect that raises refuses its record, and halving finds which one that is."""
+
+    def applied(connection: Connection, records: Sequence[Record]) -> None:
+        try:
+            apply(connection, records)
+        except (KeptError, psycopg.Error):
+            raise
+        except Exception as error:
+            raise Refused(f"{type(error).__name__}: {error}", way_out="see the dead letter") from error
+
+    return applied
+
+
+def _letter(record: Record, reason: str) -> DeadLetter:
+    return DeadLetter(record.topic, record.partition, record.offset, record.key, record.value, record.headers, reason)
