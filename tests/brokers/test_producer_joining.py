@@ -187,7 +187,9 @@ def test_what_no_client_understands_is_told_and_harms_nobody(cluster: Cluster, t
     with Producer(cluster.bootstrap, named()) as producer:
         with pytest.raises(TypeError, match="not int"):
             producer.send(topic, 5)  # type: ignore[arg-type]
-        strange = producer.send(topic, "x", headers=[("name", object())])  # type: ignore[list-item]
+        with pytest.raises(TypeError):
+            producer.send(topic, "x", headers=[("name", object())])  # type: ignore[list-item]
+        strange = producer.send(topic, "x", partition="zero")  # type: ignore[arg-type]
         good = producer.send(topic, "good")
         with pytest.raises(NotPersisted, match="does not understand"):
             strange.result(60)
@@ -322,8 +324,10 @@ def harmed(proxy: KafkaProxy, rule: Rule, seconds: float) -> Iterator[None]:
     armed = proxy.add(rule)
     healed = threading.Timer(seconds, proxy.remove, [armed])
     healed.start()
-    yield
-    healed.join()
+    try:
+        yield
+    finally:
+        healed.join()
     assert armed.caught > 0
 
 
@@ -350,18 +354,25 @@ def test_an_outcome_that_stays_unknown_stops_the_producer(
     proxy: KafkaProxy, far: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of the transaction goes out, and then nobody answers any more: not even the mark can be read."""
-    monkeypatch.setattr("kept.producer.redoing.ATTEMPT_WITHIN", 1.0)
-    monkeypatch.setattr("kept.producer.joining.GIVEN_UP_AFTER", 3.0)
+    monkeypatch.setattr("kept.producer.redoing.ATTEMPT_WITHIN", 2.0)
+    monkeypatch.setattr("kept.producer.joining.GIVEN_UP_AFTER", 5.0)
     producer = Producer(proxy.bootstrap, named())
     producer.send(far, "before", partition=0).result(60)
-    deaf = [proxy.add(Rule(api, Direction.RESPONSE, Reset())) for api in (Api.END_TXN, Api.OFFSET_FETCH)]
+    mute = proxy.add(Rule(Api.END_TXN, Direction.RESPONSE, Reset()))
     doubtful = producer.send(far, "doubtful", partition=0)
-    with pytest.raises(OutcomeUnknown, match="whether the transaction was committed is not known"):
-        doubtful.result(120)
-    with pytest.raises(NotPersisted, match="because of the records before it"):
-        producer.send(far, "not sent")
-    for rule in deaf:
-        proxy.remove(rule)
+    mute.wait_caught(30)
+    dark = proxy.add(Rule(Api.OFFSET_FETCH, Direction.RESPONSE, Reset()))
+    try:
+        waiting = producer.send(far, "not begun", partition=0)
+        with pytest.raises(OutcomeUnknown, match="whether the transaction was committed is not known"):
+            doubtful.result(120)
+        with pytest.raises(NotPersisted, match="because of the records before it"):
+            waiting.result(30)
+        with pytest.raises(NotPersisted, match="because of the records before it"):
+            producer.send(far, "not sent")
+    finally:
+        proxy.remove(mute)
+        proxy.remove(dark)
     producer.close()
     assert values(proxy.bootstrap, far) in (["before"], ["before", "doubtful"])
 
@@ -412,9 +423,8 @@ def interrupted(cluster: Cluster, topic: str, name: str, how: signal.Signals, af
         assert line, "it ended by itself"
         lines.append(line.strip())
     process.send_signal(how)
-    lines += process.stdout.read().splitlines()
-    process.wait(90)
-    return lines
+    rest, _ = process.communicate(timeout=90)
+    return [*lines, *rest.splitlines()]
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
