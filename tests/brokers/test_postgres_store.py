@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
@@ -43,6 +41,9 @@ from tests.brokers.store_things import (
     recorded,
     seeds,
     span,
+    tell,
+    told_by,
+    worker,
 )
 
 TEN = [(0, offset) for offset in range(10)]
@@ -52,29 +53,6 @@ TEN = [(0, offset) for offset in range(10)]
 def store(dsn: str) -> Iterator[PostgresProgress]:
     with pipeline(dsn) as one:
         yield one
-
-
-def worker(what: str, dsn: str) -> subprocess.Popen[str]:
-    """A process of its own; it waits for a line before it starts."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.brokers.store_things", what, dsn],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert told_by(process) == "started"
-    return process
-
-
-def told_by(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
-
-
-def tell(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("go\n")
-    process.stdin.flush()
 
 
 # -- birth
