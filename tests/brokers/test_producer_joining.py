@@ -14,8 +14,7 @@ from contextlib import contextmanager
 import pytest
 
 from kept.admin.topics import Topics
-from kept.consumer import Reader, Start
-from kept.consumer.reading import Record
+from kept.consumer import Reader, Record, Start
 from kept.errors import Fenced, FixConfiguration, KeptError, NotPersisted, OutcomeUnknown, TryAgain
 from kept.guarantees import ExactlyOnce
 from kept.local import Cluster

@@ -6,5 +6,6 @@ async with kept.aio.Consumer("localhost:9091", "payments", group="mailer", guara
 """
 
 from kept.aio.consuming import Consumer
+from kept.aio.producing import Delivery, Producer
 
-__all__ = ["Consumer"]
+__all__ = ["Consumer", "Delivery", "Producer"]
