@@ -255,7 +255,12 @@ def _refuse_if_past(deadline: float, within: float) -> None:
 
 
 def _size(content: Content) -> int:
-    size = 100 + len(content.value or b"") + len(content.key or b"")
-    for name, value in content.headers or ():
-        size += len(name) + len(value or b"")
+    value, key, _partition, _timestamp, headers = content
+    size = 100
+    if value is not None:
+        size += len(value)
+    if key is not None:
+        size += len(key)
+    if headers:
+        size += sum(len(name) + len(text or b"") for name, text in headers)
     return size

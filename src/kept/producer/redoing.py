@@ -11,32 +11,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import Producer as Client
 
 from kept.errors import KeptError, NotPersisted, OutcomeUnknown, TransactionAborted, TryAgain
 from kept.producer.delivery import Delivery, Place, Route, place_of
-from kept.producer.fates import error_of
+from kept.producer.fates import RIGHT_TO_WRITE, error_of, is_forbidden
+from kept.producer.stamping import HeaderList, Text
 from kept.producer.transactions import Transaction, Transactions
 
 ATTEMPT_WITHIN = 60.0
 REPORTS_WITHIN = 5.0
 PAUSE = 0.1
 POLL_EVERY = 200
-_REFUSED_TOGETHER = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.TOPIC_AUTHORIZATION_FAILED}
 _TRANSACTION_IS_OVER = {KafkaError._STATE, KafkaError._FATAL, KafkaError._FENCED}
 
-
-class Content(NamedTuple):
-    """What a client is given, as often as it takes."""
-
-    value: bytes | str | None
-    key: bytes | str | None
-    partition: int
-    timestamp: int
-    headers: list[tuple[str, str | bytes | None]] | None
+Content: TypeAlias = tuple[Text, Text, int, int, HeaderList | None]
+"""What a client is given, as often as it takes: value, key, partition, timestamp and headers."""
 
 
 class Joined(Delivery):
@@ -45,7 +38,9 @@ class Joined(Delivery):
     __slots__ = ("content", "noted", "number", "size")
 
     def __init__(self, topic: str, route: Route, content: Content, size: int) -> None:
-        super().__init__(topic, route)
+        self.topic = topic  # not by super().__init__(): this is done for every record
+        self._route = route
+        self._fate = None
         self.content: Content | None = content
         self.size = size
         self.number = 0
@@ -186,13 +181,13 @@ def _settle(client: Client, piece: Sequence[Joined]) -> None:
 
 def _to_redo(piece: Sequence[Joined], failure: KeptError) -> list[Sequence[Joined]]:
     """What is left of a piece that was aborted: whole, without the refused ones, or in halves."""
-    together = _code(failure.__cause__) in _REFUSED_TOGETHER
+    together = is_forbidden(failure)
     for record in piece:
         if isinstance(record.noted, KafkaError) and record.content is not None:
             error = error_of(record.noted, record.topic, may_have_been_resent=False)
             if isinstance(error, NotPersisted) and not error.retriable:
                 record.fail(error)
-            together = together or record.noted.code() in _REFUSED_TOGETHER
+            together = together or record.noted.code() == KafkaError.MSG_SIZE_TOO_LARGE
     left = [record for record in piece if record.content is not None]
     if len(left) < len(piece):
         return [left] if left else []
@@ -212,9 +207,8 @@ def _blame(record: Joined, failure: KeptError) -> None:
     if noted is None and isinstance(cause, KafkaException):
         noted = cause.args[0]
     reason = noted.str() if noted is not None else failure.what
-    if _code(cause) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        advice = "ask for the right to write to this topic"
-    else:
+    advice = RIGHT_TO_WRITE
+    if not is_forbidden(failure):
         advice = "send less, or raise max.message.bytes (topic) and message.max.bytes (producer)"
     record.fail(NotPersisted(f"{record.topic} did not take the record: {reason}", way_out=advice, retriable=False))
 
@@ -227,10 +221,6 @@ def _give_up(pieces: Sequence[Sequence[Joined]], failure: KeptError) -> None:
     )
     for record in (each for piece in pieces for each in piece):
         record.fail(error)
-
-
-def _code(cause: BaseException | None) -> int | None:
-    return cause.args[0].code() if isinstance(cause, KafkaException) else None
 
 
 def _cut_short(reason: str) -> TransactionAborted:

@@ -15,7 +15,7 @@ from kept.guarantees import AtMostOnce, ExactlyOnce, Guarantee, merge, producer_
 from kept.producer.book import Book
 from kept.producer.clients import make_client
 from kept.producer.delivery import Delivery
-from kept.producer.fates import error_of
+from kept.producer.fates import RIGHT_TO_WRITE, error_of, is_forbidden
 from kept.producer.joining import Joining
 from kept.producer.redoing import Content
 from kept.producer.routes import ClientRoute
@@ -24,6 +24,7 @@ from kept.producer.transactions import Transactions
 
 ROOM_WITHIN = 60.0
 ANY_PARTITION = -1
+_TEXT = (bytes, str, type(None))
 
 
 class Producer:
@@ -91,8 +92,7 @@ class Producer:
             else:
                 route.produce(topic, value, key, number, delivery.report, timestamp=timestamp or 0, headers=headers)
         except (BufferError, KafkaException) as failure:
-            content = Content(value, key, number, timestamp or 0, headers)
-            self._not_taken(failure, route, delivery, content)
+            self._not_taken(failure, route, delivery, (value, key, number, timestamp or 0, headers))
         route.sent_one()
         return delivery
 
@@ -100,11 +100,10 @@ class Producer:
         self, topic: str, value: Text, key: Text, partition: int, timestamp: int | None, headers: HeaderList | None
     ) -> Delivery:
         """Without a transaction, under exactly-once; its time is that of the call, however often it is sent."""
-        for text in (value, key):
-            if text is not None and not isinstance(text, bytes | str):
-                raise TypeError(f"value and key are bytes, str or None, not {type(text).__name__}")
+        if not isinstance(value, _TEXT) or not isinstance(key, _TEXT):
+            raise TypeError(f"value and key are bytes, str or None, not {type(value).__name__}, {type(key).__name__}")
         time_of_call = int(time.time() * 1000) if timestamp is None else timestamp
-        return self._joining.join(topic, Content(value, key, partition, time_of_call, headers), ROOM_WITHIN)
+        return self._joining.join(topic, (value, key, partition, time_of_call, headers), ROOM_WITHIN)
 
     def _not_taken(self, failure: Exception, route: ClientRoute, delivery: Delivery, content: Content) -> None:
         """The client did not take a record: a full buffer is waited for, anything else is told."""
@@ -152,6 +151,8 @@ class Producer:
             except TransactionAborted as aborted:
                 if book.refusal is not None and not book.refusal.retriable:
                     raise book.refusal from aborted  # begun again it would meet the same record
+                if is_forbidden(aborted):
+                    raise FixConfiguration(aborted.what, way_out=RIGHT_TO_WRITE) from aborted
                 raise
             finally:
                 self._route = None
