@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import KafkaError
-from confluent_kafka.admin import AclBinding, AdminClient
-from confluent_kafka.admin._acl import AclOperation, AclPermissionType
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from kept.admin.topics import Topics
 from kept.consumer import Reader, Start
-from kept.errors import FixConfiguration, NotPersisted, OutcomeUnknown
+from kept.errors import NotPersisted, OutcomeUnknown
 from kept.guarantees import AtLeastOnce, AtMostOnce, ExactlyOnce
 from kept.local import Cluster, kafka
 from kept.local.ports import ANY_FREE
@@ -92,21 +92,25 @@ def test_not_enough_replicas_after_append_is_unknown_and_says_where_to_look() ->
 
 
 def test_a_record_that_fell_with_another_may_be_sent_again(cluster: Cluster) -> None:
-    """A compacted topic wants a key: the one without it is refused, the other of its batch may come again."""
+    """A compacted topic wants a key: the broker refuses the batch, and does not say because of which record."""
     name = f"test-{uuid.uuid4().hex[:12]}"
     Topics(cluster.bootstrap).create(name, 1, AtMostOnce(), {"cleanup.policy": "compact"})
     with Producer(cluster.bootstrap, AtLeastOnce(), **{"linger.ms": 500}) as producer:
-        good, bad = producer.send(name, "x", key="key"), producer.send(name, "x")
-        with pytest.raises(NotPersisted) as refused:
-            bad.result(60)
-        with pytest.raises(NotPersisted) as fell_with_it:
-            good.result(60)
-    assert (refused.value.retriable, fell_with_it.value.retriable) == (False, True)
+        for delivery in [producer.send(name, "x", key="key"), producer.send(name, "x")]:
+            with pytest.raises(NotPersisted, match="refused together") as caught:
+                delivery.result(60)
+            assert caught.value.retriable
     with Producer(cluster.bootstrap, ExactlyOnce(f"test-{uuid.uuid4()}")) as exact:
-        good, bad = exact.send(name, "x", key="key"), exact.send(name, "x")
-        with pytest.raises(NotPersisted, match="did not take"):
-            bad.result(60)
-        assert good.result(60)
+        with pytest.raises(NotPersisted, match="wants a key"), exact.transaction():
+            exact.send(name, "inside", key="key")
+            exact.send(name, "inside")
+        handles = [exact.send(name, "x", key=key) for key in ("a", "b", None, "c")]
+        with pytest.raises(NotPersisted, match="wants a key") as alone:
+            handles[2].result(60)
+        assert not alone.value.retriable
+        assert all(handles[number].result(60) for number in (0, 1, 3))
+    with Reader(cluster.bootstrap, name, start=Start.BEGINNING) as reader:
+        assert [record.key for record in reader.to_end()] == [b"a", b"b", b"c"]
 
 
 @pytest.fixture(scope="module")
@@ -146,8 +150,9 @@ def test_a_topic_without_the_right_to_write(guarded: Cluster) -> None:
             producer.send(forbidden, "x").result(60)
         assert "right to write" in unknown.value.way_out
     with Producer(guarded.bootstrap, ExactlyOnce(f"test-{uuid.uuid4()}")) as producer:
-        with pytest.raises(FixConfiguration, match="aborted") as missing, producer.transaction():
+        with pytest.raises(NotPersisted) as missing, producer.transaction():
             producer.send(forbidden, "x")
+        assert not missing.value.retriable
         assert "right to write" in missing.value.way_out
         handles = [producer.send(name, "x") for name in (allowed, forbidden, allowed)]
         with pytest.raises(NotPersisted, match="did not take") as alone:

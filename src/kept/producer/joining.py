@@ -58,16 +58,15 @@ class Joining:
             if len(self._gathered) >= MOST_RECORDS or self._bytes + record.size > MOST_BYTES:
                 self._wait_for_room(record, room_within)
             self._refuse_if_over()
-            gathered = self._gathered
-            record.number = self._begun + len(gathered)
-            self._bytes += record.size
-            gathered.append(record)
-            if len(gathered) == 1:
+            waiting = len(self._gathered)
+            if waiting == 0:
                 self._since = time.monotonic()
                 self._start()
-                self._work.notify()
-            elif len(gathered) == ENOUGH_COMPANY:
-                self._work.notify()
+            if waiting in (0, ENOUGH_COMPANY - 1):
+                self._work.notify()  # before it is taken in: a Ctrl-C in between must not leave it without a waker
+            record.number = self._begun + waiting
+            self._bytes += record.size
+            self._gathered.append(record)
         return record
 
     def bring_in(self, delivery: Delivery, timeout: float) -> None:

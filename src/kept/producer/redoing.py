@@ -2,8 +2,8 @@
 
 - Aborted: nothing of it is visible, so all of it is sent again, in the same order.
 - One record was refused for itself: it alone fails, the others are sent again.
-- Several were refused together (the broker measures a batch, or may not say which topic is forbidden): the batch
-  is halved, until the culprit stands alone.
+- Several were refused together (a broker refuses a batch because of one record; a forbidden topic fails the whole
+  transaction): halved, until the culprit stands alone.
 - Fenced, or the outcome stays unknown: that ends the producer. The records that were not begun are told apart.
 """
 
@@ -18,7 +18,7 @@ from confluent_kafka import Producer as Client
 
 from kept.errors import KeptError, NotPersisted, OutcomeUnknown, TransactionAborted, TryAgain
 from kept.producer.delivery import Delivery, Place, Route, place_of
-from kept.producer.fates import RIGHT_TO_WRITE, error_of, is_forbidden
+from kept.producer.fates import error_of, is_forbidden, is_refused_together, refused_alone
 from kept.producer.stamping import HeaderList, Text
 from kept.producer.transactions import Transaction, Transactions
 
@@ -187,7 +187,7 @@ def _to_redo(piece: Sequence[Joined], failure: KeptError) -> list[Sequence[Joine
             error = error_of(record.noted, record.topic, may_have_been_resent=False)
             if isinstance(error, NotPersisted) and not error.retriable:
                 record.fail(error)
-            together = together or record.noted.code() == KafkaError.MSG_SIZE_TOO_LARGE
+            together = together or is_refused_together(record.noted)
     left = [record for record in piece if record.content is not None]
     if len(left) < len(piece):
         return [left] if left else []
@@ -203,14 +203,10 @@ def _to_redo(piece: Sequence[Joined], failure: KeptError) -> list[Sequence[Joine
 def _blame(record: Joined, failure: KeptError) -> None:
     """Refused when it was all alone: trying again would not help."""
     cause = failure.__cause__
-    noted = record.noted if isinstance(record.noted, KafkaError) else None
-    if noted is None and isinstance(cause, KafkaException):
-        noted = cause.args[0]
-    reason = noted.str() if noted is not None else failure.what
-    advice = RIGHT_TO_WRITE
-    if not is_forbidden(failure):
-        advice = "send less, or raise max.message.bytes (topic) and message.max.bytes (producer)"
-    record.fail(NotPersisted(f"{record.topic} did not take the record: {reason}", way_out=advice, retriable=False))
+    if isinstance(record.noted, KafkaError) and is_refused_together(record.noted):
+        record.fail(refused_alone(record.noted, record.topic))
+    elif isinstance(cause, KafkaException):
+        record.fail(refused_alone(cause.args[0], record.topic))
 
 
 def _give_up(pieces: Sequence[Sequence[Joined]], failure: KeptError) -> None:

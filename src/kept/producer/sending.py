@@ -15,7 +15,7 @@ from kept.guarantees import AtMostOnce, ExactlyOnce, Guarantee, merge, producer_
 from kept.producer.book import Book
 from kept.producer.clients import make_client
 from kept.producer.delivery import Delivery
-from kept.producer.fates import RIGHT_TO_WRITE, error_of, is_forbidden
+from kept.producer.fates import error_of, would_end_the_same
 from kept.producer.joining import Joining
 from kept.producer.redoing import Content
 from kept.producer.routes import ClientRoute
@@ -139,7 +139,7 @@ class Producer:
         with self._joining.alone(within) as transactions:
             transaction = transactions.open(within)
             book = Book()  # what fails in it is told by its end
-            self._route = ClientRoute(transaction.client, book, may_be_resent=True)
+            self._route = ClientRoute(transaction.client, book, may_be_resent=False)  # a failure forbids the commit
             try:
                 try:
                     yield
@@ -149,11 +149,7 @@ class Producer:
                     raise
                 transaction.commit(within)
             except TransactionAborted as aborted:
-                if book.refusal is not None and not book.refusal.retriable:
-                    raise book.refusal from aborted  # begun again it would meet the same record
-                if is_forbidden(aborted):
-                    raise FixConfiguration(aborted.what, way_out=RIGHT_TO_WRITE) from aborted
-                raise
+                raise would_end_the_same(aborted, book.refusal) or aborted from aborted.__cause__
             finally:
                 self._route = None
 

@@ -92,7 +92,7 @@ class Transactions:
             if found is None or found.generation <= attempted.generation:
                 self.client(transactional_id, within)
                 found = self._marks.read(within)
-        except TryAgain as error:
+        except KeptError as error:
             raise OutcomeUnknown(
                 f"whether the transaction was committed is not known: {error.what}",
                 way_out="read what is there before you do it again",
