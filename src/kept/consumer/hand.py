@@ -7,6 +7,9 @@ from collections.abc import Collection, Iterable
 from kept.consumer.batch import Batch
 from kept.consumer.records import Place, Record
 
+KEPT_BEHIND = 1000
+"""A hand that never runs empty forgets what is done after so many records."""
+
 
 class Hand:
     """Records taken and not yet done. `at` is how many of them are done; the next one to hand out stands there."""
@@ -22,9 +25,9 @@ class Hand:
         return self.at >= len(self.records)
 
     def add(self, records: Iterable[Record]) -> None:
-        if self.empty():
+        if self.empty() or self.at >= KEPT_BEHIND:
             self._count()
-            self.records.clear()
+            del self.records[: self.at]
             self.at = self._counted = 0
         self.records.extend(records)
 
@@ -85,6 +88,13 @@ class Hand:
         self.records[self.at :] = [record for record in self.records[self.at :] if record.place not in places]
         for place in places:
             self._ahead.pop(place, None)
+
+    def clear(self) -> None:
+        """Take everything out that is not done: all of it will be read again."""
+        self._count()
+        self.records.clear()
+        self.at = self._counted = 0
+        self._ahead.clear()
 
     def first_not_done(self) -> dict[Place, Record]:
         """Where each partition must be read from again if what is in hand is thrown away."""
