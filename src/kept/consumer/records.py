@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import TypeAlias
 
 from confluent_kafka import Message
@@ -63,3 +65,13 @@ class Record:
 
     def __repr__(self) -> str:
         return f"<Record {self.topic}[{self.partition}]@{self.offset}>"
+
+
+_message_of = attrgetter("_message")
+
+
+def last_of_each(records: Sequence[Record]) -> dict[Place, Record]:
+    """The last record of each partition; records of one partition come in their order."""
+    messages = list(map(_message_of, records))
+    places = zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)
+    return dict(zip(places, records, strict=True))  # type: ignore[arg-type]
