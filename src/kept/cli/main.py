@@ -9,6 +9,7 @@ import click
 
 from kept._version import __version__
 from kept.cli.broker import broker, postgres
+from kept.cli.dead_letters import dead_letters
 from kept.cli.demo import demo
 from kept.cli.down import down
 from kept.cli.exit_codes import ExitCode, code_for
@@ -48,7 +49,7 @@ def kept() -> None:
     """
 
 
-for command in (up, down, status, logs, broker, postgres, topics, send, receive, demo, prepare):
+for command in (up, down, status, logs, broker, postgres, topics, send, receive, dead_letters, demo, prepare):
     kept.add_command(command)
 
 
