@@ -12,7 +12,7 @@ from confluent_kafka import Consumer as Client
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from kept.consumer.faults import commit_error, is_passing, reading_error
-from kept.consumer.records import Place, Record
+from kept.consumer.records import Place, Record, records_of
 from kept.errors import FixConfiguration, KeptError
 
 ANSWER_WITHIN = 30.0
@@ -84,7 +84,7 @@ class Membership:
             raise failure_inside
         if any(map(Message.error, messages)):
             messages = [message for message in messages if self._sound(message)]
-        records = list(map(Record, messages))
+        records = records_of(messages)
         return [record for record in records if record.place in self.owned] if self._moved else records
 
     def commit(self, progress: Mapping[Place, Next]) -> None:
