@@ -9,6 +9,7 @@ import click
 
 from kept._version import __version__
 from kept.cli.broker import broker, postgres
+from kept.cli.dead_letters import dead_letters
 from kept.cli.demo import demo
 from kept.cli.down import down
 from kept.cli.exit_codes import ExitCode, code_for
@@ -49,7 +50,9 @@ def kept() -> None:
     """
 
 
-for command in (up, down, status, logs, broker, postgres, topics, send, receive, groups, demo, prepare):
+for command in (
+    up, down, status, logs, broker, postgres, topics, send, receive, groups, dead_letters, demo, prepare,
+):  # fmt: skip
     kept.add_command(command)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterator
 from itertools import islice
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kept.cli import target
-from kept.cli.output import as_json, print_line
+from kept.cli.output import as_json, print_line, readable
 from kept.errors import FixConfiguration
 from kept.guarantees.levels import WORDS
 
@@ -125,21 +124,11 @@ def _line(record: Record, as_json: bool, positions: bool) -> bytes:
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
-        "key": _readable(record.key),
-        "value": _readable(record.value),
-        "headers": [[name, _readable(value)] for name, value in record.headers],
+        "key": readable(record.key),
+        "value": readable(record.value),
+        "headers": [[name, readable(value)] for name, value in record.headers],
     }
     return json.dumps(document, ensure_ascii=False).encode()
-
-
-def _readable(data: bytes | None) -> object:
-    """Text as text; anything else as base64, so that nothing is lost."""
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
 
 
 def _words(data: bytes | None) -> str:

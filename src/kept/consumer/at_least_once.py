@@ -48,18 +48,21 @@ class AtLeastOnceLoop:
         self._serve_at = self._look_at = 0.0
 
     def records(self) -> Iterator[Record]:
-        hand = self._hand
-        now = time.monotonic
+        hand, now = self._hand, time.monotonic
+        records = hand.records  # the same list for good
+        is_counted = self._most < math.inf
         self._begin()
         while not self._stopping:
-            if hand.empty():
+            if hand.at >= len(records):
                 self._refill(together(self._policy))
                 continue
-            record = hand.records[hand.at]
+            record = records[hand.at]
             yield record
-            if hand.now_done(record):
+            at = hand.at  # as in `hand.now_done`, which would be a call for every record
+            if at < len(records) and records[at] is record:
+                hand.at = at + 1
                 self._not_recorded += 1
-            if self._not_recorded >= self._most or now() >= self._look_at:
+            if now() >= self._look_at or (is_counted and self._not_recorded >= self._most):
                 self._between()
 
     def batches(self, most: int) -> Iterator[Batch]:

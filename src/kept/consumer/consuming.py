@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     Loop = AtLeastOnceLoop | AtMostOnceLoop | IntoKafkaLoop | IntoPostgresLoop
 Plain = AtLeastOnceLoop | AtMostOnceLoop
-ENDED_BY_BROKER_AFTER = {"transaction.timeout.ms": 10_000}
-"""A member that dies leaves its transaction open, and the next one waits for its end."""
+ENDED_BY_BROKER_AFTER = 10.0
+"""A member that dies leaves its transaction open for so many seconds, and the next one waits for its end."""
 _CONNECTION = ("security.", "sasl.", "ssl.", "client.", "broker.address.", "socket.", "enable.ssl", "https.", "oauth")
 
 
@@ -103,25 +103,27 @@ class Consumer:
         seconds: float = 0.5,
         retry: Retry | None = None,
         dead_letters: str | None = None,
+        until: Mapping[Place, int] | None = None,
         **producer_overrides: object,
     ) -> None:
         """Send what `transform` makes of each record, exactly once, until `stop()`, SIGTERM or SIGINT.
 
         It returns an `Output`, several, or None. The output and the source's positions are committed together every
         so many seconds; a read_committed reader sees all of a transaction or nothing. A record that keeps raising,
-        or that the broker refuses, is buried in `dead_letters` within the same transaction.
+        or that the broker refuses, is buried in `dead_letters` within the same transaction. `until` names offsets
+        by (topic, partition): nothing at or behind them is done, and all before them makes it return.
         """
         if not isinstance(self.guarantee, ExactlyOnce):
             raise _no_transactions(self.guarantee)
         if self._loop is None:
-            self._loop = self._into_kafka_loop(self.guarantee, producer_overrides)
+            self._loop = self._into_kafka_loop(self.guarantee, seconds, producer_overrides)
         if not isinstance(self._loop, IntoKafkaLoop):
             raise FixConfiguration(
                 "this consumer is in use for another sink", way_out="make another one, with a new name"
             )
         self._join(self._loop)
         with self.stopped_by_signals():
-            self._loop.run(transform, seconds, Giving(retry or Retry(), dead_letters))
+            self._loop.run(transform, seconds, Giving(retry or Retry(), dead_letters), until or {})
 
     def into_postgres(
         self,
@@ -244,7 +246,9 @@ class Consumer:
         sources = Sources(self._plain_settings)
         return Beginning(self._member, self._start, Births(self._plain_settings, self.group, sources))
 
-    def _into_kafka_loop(self, guarantee: ExactlyOnce, overrides: Mapping[str, object]) -> IntoKafkaLoop:
+    def _into_kafka_loop(
+        self, guarantee: ExactlyOnce, seconds: float, overrides: Mapping[str, object]
+    ) -> IntoKafkaLoop:
         sources = Sources(self._plain_settings)
         births = Births(self._plain_settings, self.group, sources)
         beginning = Beginning(
@@ -253,7 +257,8 @@ class Consumer:
             births,
             lambda place, position: signed(position, sources.topic_ids([place[0]])[place[0]]),
         )
-        settings = merge(producer_settings(guarantee), {**ENDED_BY_BROKER_AFTER, **self._connection, **overrides})
+        patience = {"transaction.timeout.ms": int(1000 * max(ENDED_BY_BROKER_AFTER, 2 * seconds))}
+        settings = merge(producer_settings(guarantee), {**patience, **self._connection, **overrides})
         outgoing = Outgoing({"log_level": 0, **settings, "bootstrap.servers": self._bootstrap}, self.group)
         return IntoKafkaLoop(self._member, beginning, sources, outgoing, self.group)
 

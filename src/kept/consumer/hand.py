@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from kept.consumer.batch import Batch
-from kept.consumer.records import Place, Record
+from kept.consumer.records import Place, Record, last_of_each
 
 KEPT_BEHIND = 1000
 """A hand that never runs empty forgets what is done after so many records."""
@@ -105,7 +105,7 @@ class Hand:
 
     def _count(self) -> None:
         if self._counted < self.at:
-            self._done.update((record.place, record) for record in self.records[self._counted : self.at])
+            self._done.update(last_of_each(self.records[self._counted : self.at]))
             self._counted = self.at
         if self._ahead:
             self._catch_up()

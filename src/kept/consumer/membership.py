@@ -15,7 +15,7 @@ from confluent_kafka import Consumer as Client
 from confluent_kafka import KafkaException, Message, TopicPartition
 
 from kept.consumer.faults import commit_error, is_passing, reading_error
-from kept.consumer.records import Place, Record
+from kept.consumer.records import Place, Record, records_of
 from kept.errors import Fenced, FixConfiguration, KeptError, TryAgain
 
 ANSWER_WITHIN = 30.0
@@ -101,7 +101,7 @@ class Membership:
             raise failure_inside
         if any(map(Message.error, messages)):
             messages = [message for message in messages if self._sound(message)]
-        records = list(map(Record, messages))
+        records = records_of(messages)
         return self._without_gone(records) if self._gone else records
 
     def commit(self, progress: Mapping[Place, Next]) -> None:
