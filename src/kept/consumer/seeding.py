@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kept.consumer.beginning import Beginning
 from kept.consumer.sources import Sources
+from kept.errors import TryAgain
 from kept.progress import Identity
 from kept.stores import PostgresProgress, Seed
 
@@ -17,10 +20,15 @@ class Seeding:
         self._beginning = beginning
         self._sources = sources
 
-    def seed(self, store: PostgresProgress, topic: str, cluster_id: str) -> None:
+    def seed(self, store: PostgresProgress, topic: str, assigned: Sequence[int], cluster_id: str) -> None:
         """At birth, and when the topic has grown; a topic that was made anew is refused by the store."""
         identity = Identity(cluster_id, self._sources.topic_ids([topic])[topic], UNKNOWN_EPOCH)
         places = [(topic, number) for number in self._beginning.numbers(topic)]
+        if (topic, max(assigned)) not in places:
+            raise TryAgain(  # or else progress that is only not seeded yet would be taken for lost
+                f"{topic} grew to {max(assigned) + 1} partitions, and the broker that was asked does not know it yet",
+                way_out="ask again",
+            )
         born = store.born(topic)
         if born is not None and (born.topic_id, born.partitions) == (identity.topic_id, len(places)):
             return
