@@ -227,14 +227,18 @@ class IntoPostgresLoop:
 
     def _pairs(self, records: Sequence[Record]) -> list[tuple[uuid.UUID, bytes | None]]:
         """Keys and values; a record without a stamp is known by its place in the log."""
-        return [
-            (
-                keys.read(record.headers, record.value)
-                or keys.of_position(self._topic_ids[record.topic], record.partition, record.offset),
-                record.value,
-            )
-            for record in records
-        ]
+        of_header, name, key_of = keys.of_header, keys.NAME, self._key
+        found = []
+        for record in records:
+            stamp, value = record.header(name), record.value
+            key = None if stamp is None else of_header(stamp)
+            found.append((key or key_of(record, stamp), value))
+        return found
+
+    def _key(self, record: Record, header: bytes | None) -> uuid.UUID:
+        """The key of a record whose header does not tell it."""
+        in_json = keys.read((), record.value) if header is None else None
+        return in_json or keys.of_position(self._topic_ids[record.topic], record.partition, record.offset)
 
     def _settle(self) -> None:
         """Read what is recorded, once whatever was in doubt has ended, and go on from there."""
