@@ -193,6 +193,18 @@ def test_progress_that_is_gone_stops_it(
     assert count(table) == 9
 
 
+def test_an_emptied_database_is_no_new_beginning(cluster: Cluster, topic: str, table: str, run: Run) -> None:
+    """Everything of kept's is gone from it; only the group remembers that there was something."""
+    name = a_name()
+    send(cluster.bootstrap, topic, some(9))
+    ended_well(run(9, name, each=each))
+    with psycopg.connect(table) as connection:
+        connection.execute("DROP TABLE kept_pipelines, kept_progress, kept_dead_letters")
+    again = run(10, name, each=each)
+    assert isinstance(again.error, ProgressLost)
+    assert count(table) == 9
+
+
 def test_a_sink_restored_from_a_backup_goes_on_exactly(cluster: Cluster, topic: str, table: str, run: Run) -> None:
     name = a_name()
     send(cluster.bootstrap, topic, some(30))
@@ -203,6 +215,23 @@ def test_a_sink_restored_from_a_backup_goes_on_exactly(cluster: Cluster, topic: 
     assert count(backup) == 30
     ended_well(run(60, name, dsn=backup, each=each))
     audit(cluster.bootstrap, topic, backup)
+
+
+def test_a_handler_that_pauses_too_long_for_the_server_is_tried_again(
+    cluster: Cluster, topic: str, table: str, run: Run
+) -> None:
+    """idle_in_transaction_session_timeout ends its session; nothing was written, and the next time it is quicker."""
+    pauses = [0.6]
+
+    def pausing(connection: psycopg.Connection[Any], record: Record) -> None:
+        connection.execute("SET LOCAL idle_in_transaction_session_timeout = '200ms'")
+        if pauses:
+            time.sleep(pauses.pop())
+        each(connection, record)
+
+    send(cluster.bootstrap, topic, some(9))
+    ended_well(run(9, a_name(), each=pausing))
+    audit(cluster.bootstrap, topic, table)
 
 
 def test_a_handler_cannot_end_the_transaction(cluster: Cluster, topic: str, table: str, run: Run) -> None:
@@ -258,8 +287,8 @@ def test_an_effect_that_raises_once_is_applied_at_its_next_try(
             raise ConnectionError("not now")
         each(connection, record)
 
-    send(cluster.bootstrap, topic, some(3000))
-    ended_well(run(3000, name, each=shaky, retry=Retry(times=3, first=0.6)))
+    send(cluster.bootstrap, topic, some(600))
+    ended_well(run(600, name, each=shaky, retry=Retry(times=3, first=0.6)))
     audit(cluster.bootstrap, topic, table)
     assert letters(table, name) == []
 

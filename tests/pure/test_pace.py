@@ -15,25 +15,33 @@ def records(*sizes: int) -> list[Record]:
 def test_a_quick_effect_soon_gets_as_many_as_there_may_be() -> None:
     pace = Pace()
     for _ in range(6):
-        pace.took(pace.most, pace.most * 10e-6)
+        pace.took(pace.most, pace.most * 10e-6, done=True)
     assert pace.most == MOST
 
 
 def test_a_slow_effect_gets_what_it_can_do_in_time() -> None:
     pace = Pace()
     assert pace.most == FIRST
-    pace.took(FIRST, FIRST * 10.0)
+    pace.took(FIRST, FIRST * 10.0, done=True)
     assert pace.most == 1
     for _ in range(20):
-        pace.took(pace.most, pace.most * 0.01)
+        pace.took(pace.most, pace.most * 0.01, done=True)
     assert pace.most * 0.01 <= SECONDS
     assert pace.most >= 100
 
 
 def test_a_few_records_say_nothing_about_many() -> None:
     pace = Pace()
-    pace.took(1, 0.001)
+    pace.took(1, 0.001, done=True)
     assert pace.most == FIRST
+
+
+def test_what_failed_at_once_does_not_count_as_quick() -> None:
+    pace = Pace()
+    pace.took(FIRST, 0.001, done=False)
+    assert pace.most == FIRST
+    pace.took(FIRST, FIRST * SECONDS, done=False)
+    assert pace.most == 1
 
 
 def test_large_records_are_few() -> None:

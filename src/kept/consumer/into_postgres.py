@@ -171,8 +171,10 @@ class IntoPostgresLoop:
     def _chunk(self, records: list[Record], retry: Retry) -> None:
         """One transaction. An effect that raises is tried again with the whole chunk, then found and buried."""
         self._must_settle = True  # whatever ends this but a commit: go on from what is recorded
+        topic_ids = self._sources.ask_topic_ids(sorted({topic for topic, _ in self._next}))
         last = {record.place: record for record in records}
-        sources = self._sources_of(last)
+        self._topic_ids = topic_ids()
+        sources = {place: self._source(place, record) for place, record in last.items()}
         delays = list(retry.delays())
         assignments = self._assignments
         for number, delay in enumerate(delays):
@@ -196,12 +198,13 @@ class IntoPostgresLoop:
             Range(*place, self._next[place], record.offset + 1, self._epoch(place, record))
             for place, record in last.items()
         ]
-        began = time.monotonic()
+        began, done = time.monotonic(), False
         try:
             with self._store.chunk(ranges, sources) as chunk:
                 buried = self._letters.apply_or_bury(chunk.connection, records, apply, _letter)
+            done = True
         finally:
-            self._pace.took(len(records), time.monotonic() - began)
+            self._pace.took(len(records), time.monotonic() - began, done=done)
         for place, record in last.items():
             self._next[place] = record.offset + 1
             self._epochs[place] = self._epoch(place, record)
@@ -213,17 +216,13 @@ class IntoPostgresLoop:
     def _epoch(self, place: Place, record: Record) -> int:
         return max(self._epochs[place], record.leader_epoch)
 
-    def _sources_of(self, last: Mapping[Place, Record]) -> dict[Place, Source]:
+    def _source(self, place: Place, record: Record) -> Source:
         """The source as it is now: asked after the records were read, so another topic of the name shows (rule 3).
 
         Cut logs and deleted records show in the client, which begins with the stored leader epoch and stops.
         """
-        ids = self._topic_ids = self._sources.topic_ids(sorted({topic for topic, _ in last}))
-        found = {}
-        for place, record in last.items():
-            identity = Identity(self._cluster_id, ids[place[0]], self._epoch(place, record))
-            found[place] = Source(identity, 0, record.offset + 1, record.offset + 1)
-        return found
+        identity = Identity(self._cluster_id, self._topic_ids[place[0]], self._epoch(place, record))
+        return Source(identity, 0, record.offset + 1, record.offset + 1)
 
     def _pairs(self, records: Sequence[Record]) -> list[tuple[uuid.UUID, bytes | None]]:
         """Keys and values; a record without a stamp is known by its place in the log."""
@@ -317,7 +316,7 @@ class IntoPostgresLoop:
 
 def open_loop(member: Membership, sources: Sources, beginning: Beginning, group: str, dsn: str) -> IntoPostgresLoop:
     """A loop with its store."""
-    return IntoPostgresLoop(member, PostgresProgress(dsn, group), sources, Seeding(beginning, sources))
+    return IntoPostgresLoop(member, PostgresProgress(dsn, group), sources, Seeding(member, beginning, sources))
 
 
 def _nothing(_connection: Connection, _records: Sequence[Record]) -> None:

@@ -24,12 +24,12 @@ class Pace:
     def __init__(self) -> None:
         self.most = FIRST
 
-    def took(self, count: int, seconds: float) -> None:
-        """So many were done in so many seconds."""
+    def took(self, count: int, seconds: float, *, done: bool) -> None:
+        """So many were tried for so many seconds; what failed at once says nothing about how long the whole takes."""
         enough = int(count * SECONDS / max(seconds, 0.001))
         if seconds > SECONDS:
             self.most = max(1, min(self.most, enough))
-        elif count >= self.most:
+        elif done and count >= self.most:
             self.most = max(1, min(MOST, enough, self.most * STEP))
 
     def share(self, records: Sequence[Record]) -> int:
