@@ -63,25 +63,3 @@ def test_a_field_that_is_no_uuid_is_no_stamp(value: bytes) -> None:
 def test_a_position_has_one_key() -> None:
     assert keys.of_position("id", 1, 23) != keys.of_position("id", 12, 3)
     assert isinstance(keys.of_position("id", 1, 23), uuid.UUID)
-
-
-@pytest.mark.parametrize(
-    "stamp",
-    [
-        b"12345678-1234-5678-1234-567812345678",
-        b"12345678123456781234567812345678",
-        b"ABCDEF78-1234-5678-1234-567812345678",
-        b"{12345678-1234-5678-1234-567812345678}",
-        b"urn:uuid:12345678-1234-5678-1234-567812345678",
-    ],
-)
-def test_a_header_is_read_as_the_standard_library_reads_it(stamp: bytes) -> None:
-    found, wanted = keys.of_header(stamp), uuid.UUID(stamp.decode())
-    assert (found, hash(found), str(found), repr(found)) == (wanted, hash(wanted), str(wanted), repr(wanted))
-    assert found is not None
-    assert (found.bytes, found.is_safe) == (wanted.bytes, wanted.is_safe)
-
-
-@pytest.mark.parametrize("stamp", [b"", b"x" * 32, b"12345678-1234-5678-1234-56781234567", b"\xff" * 36])
-def test_a_header_that_is_no_uuid_is_no_key(stamp: bytes) -> None:
-    assert keys.of_header(stamp) is None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,8 +23,9 @@ from kept.consumer.records import Place, Record
 from kept.consumer.retrying import Retry
 from kept.consumer.seeding import Seeding
 from kept.consumer.sources import Sources
+from kept.consumer.stamps import Stamped
 from kept.errors import FixConfiguration, KeptError, OutcomeUnknown, Refused, TryAgain
-from kept.progress import Identity, Range, Source, keys
+from kept.progress import Identity, Range, Source
 from kept.stores import DeadLetter, DeadLetters, Messages, PostgresProgress
 
 logger = logging.getLogger("kept")
@@ -87,7 +87,7 @@ class IntoPostgresLoop:
         else:
             messages = Messages(effect.table)
             self._store.prepare(messages)
-            self._apply = lambda connection, records: messages.write(connection, self._pairs(records))
+            self._apply = lambda connection, records: messages.write(connection, Stamped(records, self._topic_ids))
 
     def run(self, retry: Retry) -> None:
         """Until `stop`; every chunk is committed before the next is taken."""
@@ -223,21 +223,6 @@ class IntoPostgresLoop:
         """
         identity = Identity(self._cluster_id, self._topic_ids[place[0]], self._epoch(place, record))
         return Source(identity, 0, record.offset + 1, record.offset + 1)
-
-    def _pairs(self, records: Sequence[Record]) -> list[tuple[uuid.UUID, bytes | None]]:
-        """Keys and values; a record without a stamp is known by its place in the log."""
-        of_header, name, key_of = keys.of_header, keys.NAME, self._key
-        found = []
-        for record in records:
-            stamp, value = record.header(name), record.value
-            key = None if stamp is None else of_header(stamp)
-            found.append((key or key_of(record, stamp), value))
-        return found
-
-    def _key(self, record: Record, header: bytes | None) -> uuid.UUID:
-        """The key of a record whose header does not tell it."""
-        in_json = keys.read((), record.value) if header is None else None
-        return in_json or keys.of_position(self._topic_ids[record.topic], record.partition, record.offset)
 
     def _settle(self) -> None:
         """Read what is recorded, once whatever was in doubt has ended, and go on from there."""
