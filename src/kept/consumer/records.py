@@ -71,6 +71,13 @@ class Record(tuple[Message, "bytes | None"]):
         pairs = found.items() if isinstance(found, dict) else found
         return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
 
+    def header(self, name: str) -> bytes | None:
+        """The first header of this name that has a value."""
+        for found, value in self._message.headers() or ():  # type: ignore[str-unpack]
+            if found == name and value is not None:
+                return value.encode() if isinstance(value, str) else value
+        return None
+
     def __repr__(self) -> str:
         return f"<Record {self.topic}[{self.partition}]@{self.offset}>"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
@@ -31,14 +31,22 @@ class Sources:
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         """The id of each topic as it is now."""
+        return self.ask_topic_ids(topics)()
+
+    def ask_topic_ids(self, topics: Sequence[str]) -> Callable[[], dict[str, str]]:
+        """Ask now, and go on; what is returned waits for the answer."""
         answers = self.admin.describe_topics(TopicCollection(list(topics)), request_timeout=ANSWER_WITHIN)
-        found = {}
-        for topic, answer in answers.items():
-            try:
-                found[topic] = str(answer.result(ANSWER_WITHIN).topic_id)
-            except KafkaException as failure:
-                raise reading_error(failure.args[0], topic) from failure
-        return found
+
+        def answered() -> dict[str, str]:
+            found = {}
+            for topic, answer in answers.items():
+                try:
+                    found[topic] = str(answer.result(2 * ANSWER_WITHIN).topic_id)  # the request's own time-out is first
+                except KafkaException as failure:
+                    raise reading_error(failure.args[0], topic) from failure
+            return found
+
+        return answered
 
 
 def signed(position: Next, topic_id: str) -> Next:
