@@ -17,6 +17,7 @@ from kept.cli.logs import logs
 from kept.cli.output import print_json
 from kept.cli.prepare import prepare
 from kept.cli.receive import receive
+from kept.cli.scenes import scenes
 from kept.cli.send import send
 from kept.cli.status import status
 from kept.cli.topics import topics
@@ -49,7 +50,7 @@ def kept() -> None:
     """
 
 
-for command in (up, down, status, logs, broker, postgres, topics, send, receive, groups, demo, prepare):
+for command in (up, down, status, logs, broker, postgres, topics, send, receive, groups, demo, scenes, prepare):
     kept.add_command(command)
 
 
