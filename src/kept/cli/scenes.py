@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kept.local import Cluster
     from kept.verify.scenes.telling import Scene, Step
 
-LEGEND = "[M2] marks a record that came to harm; every number was measured in this run"
+LEGEND = "Every number is measured in this run. [M2] is a record that came to harm."
 WIDEST = 132
 
 
@@ -56,6 +56,8 @@ def scenes(names: tuple[str, ...], only_list: bool, as_json: bool) -> int:
             scene = perform(script(name), stage, say)
             played.append(scene)
             if not as_json:
+                if number == 1:
+                    click.echo(LEGEND)
                 _show(scene, number, len(chosen))
         say("clearing the stage" if lasting else "taking everything down")
     if as_json:
@@ -119,7 +121,7 @@ def _write(scene: Scene, heading: str) -> None:
             click.echo(f"    {number}. {step.done}: {_seen(step).plain}".rstrip(": "))
         if side.not_struck is not None:
             click.echo(f"    the fault did not strike: {side.not_struck}")
-    click.echo(f"  {_verdict(scene)}\n")
+    click.echo(f"  {_verdict(scene)}\n  {scene.why}\n")
 
 
 def _draw(scene: Scene, heading: str) -> None:
@@ -142,11 +144,11 @@ def _draw(scene: Scene, heading: str) -> None:
         done = (left or right).done
         table.add_row(str(number), Text(done), *(Text("-") if step is None else _seen(step) for step in (left, right)))
     good = scene.as_promised
-    console.print(Text(heading, style="bold"))
+    console.print(Text(f"\n{heading}", style="bold"))
     console.print(Padding(Text(f"The story: {scene.deck}", style="italic dim"), (0, 0, 1, 0)))
     console.print(table)
-    console.print(Text(_verdict(scene), style="bold green" if good else "bold red"))
-    console.print(Text(f"{LEGEND}\n", style="dim"))
+    console.print(Text(f"\n{_verdict(scene)}", style="bold green" if good else "bold red"))
+    console.print(Text(f"{scene.why}\n"))
 
 
 def _seen(step: Step) -> Text:

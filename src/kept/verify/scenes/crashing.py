@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kept.errors import TryAgain
-from kept.verify.scenes.stage import Ledger, Stage
+from kept.verify.scenes.ledger import Ledger
+from kept.verify.scenes.stage import Stage
 from kept.verify.scenes.worker import Task
 
 

@@ -14,6 +14,7 @@ DECK = (
     "M1..M10 are received; M1..M5 are processed; the consumer crashes before the commit; it resumes, and what was "
     "processed is processed again. Exactly once: the offset is moved with the state changes."
 )
+WHY = "Effect and progress are in one transaction: the crash undid both, so nothing was left to repeat."
 
 
 def play(stage: Stage, word: str, story: Story) -> Mapping[str, int]:
@@ -31,4 +32,4 @@ def play(stage: Stage, word: str, story: Story) -> Mapping[str, int]:
     return {"processed twice": len(twice), LOST: len(lost)}
 
 
-SCRIPT = Script("double-processing", DECK, AtLeastOnce.word, ExactlyOnce.word, "processed twice", play)
+SCRIPT = Script("double-processing", DECK, WHY, AtLeastOnce.word, ExactlyOnce.word, "processed twice", play)

@@ -12,6 +12,7 @@ from kept.verify.scenes.stage import Stage
 from kept.verify.scenes.telling import LOST, Story
 
 DECK = "M2 is sent and stored; it is never ack-ed; M2 is resent, and stored again."
+WHY = "The idempotent producer numbers what it sends: the broker knows that it has this M2 already."
 
 
 def play(stage: Stage, word: str, story: Story) -> Mapping[str, int]:
@@ -34,4 +35,4 @@ def play(stage: Stage, word: str, story: Story) -> Mapping[str, int]:
     return {"stored twice": len(second_times(log)), LOST: len({"M1", "M2"} - set(log))}
 
 
-SCRIPT = Script("lost-acknowledgement", DECK, f"{IDEMPOTENCE}=false", f"{IDEMPOTENCE}=true", "stored twice", play)
+SCRIPT = Script("lost-acknowledgement", DECK, WHY, f"{IDEMPOTENCE}=false", f"{IDEMPOTENCE}=true", "stored twice", play)

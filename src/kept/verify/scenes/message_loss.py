@@ -14,6 +14,7 @@ DECK = (
     "M1..M10 are received; the offset is committed (M10); M1..M5 are being processed; the consumer crashes; "
     "it resumes, and M11.. is delivered."
 )
+WHY = "Whoever records progress after the effect finds unfinished work again; whoever records it before does not."
 
 
 def play(stage: Stage, word: str, story: Story) -> Mapping[str, int]:
@@ -39,4 +40,4 @@ def play(stage: Stage, word: str, story: Story) -> Mapping[str, int]:
     return {LOST: len(lost), "repeated": len(twice)}
 
 
-SCRIPT = Script("message-loss", DECK, AtMostOnce.word, AtLeastOnce.word, LOST, play)
+SCRIPT = Script("message-loss", DECK, WHY, AtMostOnce.word, AtLeastOnce.word, LOST, play)

@@ -11,6 +11,7 @@ from kept.verify.scenes.stage import Stage
 from kept.verify.scenes.telling import LOST, Story
 
 DECK = "The idempotent producer, per partition: exactly once, and in order."
+WHY = "The idempotent producer numbers what it sends: the broker takes M3 only behind M2."
 
 
 def overtaken(records: Sequence[str]) -> set[int]:
@@ -47,4 +48,4 @@ def play(stage: Stage, word: str, story: Story) -> Mapping[str, int]:
     return {"out of order": len(overtaken(log)), LOST: len({"M1", "M2", "M3"} - set(log))}
 
 
-SCRIPT = Script("order", DECK, f"{IDEMPOTENCE}=false", f"{IDEMPOTENCE}=true", "out of order", play)
+SCRIPT = Script("order", DECK, WHY, f"{IDEMPOTENCE}=false", f"{IDEMPOTENCE}=true", "out of order", play)

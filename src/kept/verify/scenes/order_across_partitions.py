@@ -16,6 +16,7 @@ from kept.verify.scenes.telling import LOST, Story
 DECK = "Order is kept within a partition; the idempotent producer's promise is per partition."
 ROUND_ROBIN, KEYED = "round robin", "one key"
 PARTITIONS = 3
+WHY = "The key chooses the partition, and a partition is read in the order it was written."
 
 
 def play(stage: Stage, word: str, story: Story) -> Mapping[str, int]:
@@ -35,4 +36,4 @@ def play(stage: Stage, word: str, story: Story) -> Mapping[str, int]:
     return {"out of order": len(overtaken(read)), LOST: len(set(sent) - set(read))}
 
 
-SCRIPT = Script("order-across-partitions", DECK, ROUND_ROBIN, KEYED, "out of order", play)
+SCRIPT = Script("order-across-partitions", DECK, WHY, ROUND_ROBIN, KEYED, "out of order", play)

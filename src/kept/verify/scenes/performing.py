@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from kept.errors import TryAgain
+from kept.errors import NotPersisted, OutcomeUnknown, TryAgain
 from kept.verify.scenes import TITLES
 from kept.verify.scenes.stage import Stage
 from kept.verify.scenes.telling import Scene, Side, Story
@@ -18,10 +18,13 @@ Say: TypeAlias = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Script:
-    """How a scene goes: what the deck says, the word that is changed, and the steps, which return what was counted."""
+    """How a scene goes: what the deck says, why the fix helps, the word that is changed, and the steps,
+    which return what was counted.
+    """
 
     name: str
     deck: str
+    why: str
     without: str
     fixed: str
     harm: str
@@ -40,6 +43,7 @@ def perform(script: Script, stage: Stage, say: Say = lambda _text: None) -> Scen
         script.name,
         TITLES[script.name],
         script.deck,
+        script.why,
         script.harm,
         without,
         fixed,
@@ -52,6 +56,6 @@ def _side(script: Script, stage: Stage, word: str) -> Side:
     story = Story()
     try:
         counted = script.play(stage, word, story)
-    except TryAgain as late:
+    except (TryAgain, OutcomeUnknown, NotPersisted) as late:
         return Side(word, tuple(story.steps), not_struck=late.what)
     return Side(word, tuple(story.steps), counted)

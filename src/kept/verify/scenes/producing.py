@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from kept.errors import TryAgain
 from kept.guarantees import AtLeastOnce
@@ -14,11 +15,17 @@ IDEMPOTENCE = "enable.idempotence"
 SEEN_WITHIN = 30.0
 
 
-def producer_through(proxy: KafkaProxy, client: str, word: str) -> Producer:
+@contextmanager
+def producer_through(proxy: KafkaProxy, client: str, word: str) -> Iterator[Producer]:
     """A producer under at-least-once, with idempotence as the word says: `enable.idempotence=false`, or true."""
     name, _, value = word.partition("=")
-    settings: Mapping[str, object] = {name: value, "client.id": client, "linger.ms": 0, "reconnect.backoff.max.ms": 200}
-    return Producer(proxy.bootstrap, AtLeastOnce(), **settings)
+    settings = {name: value, "client.id": client, "linger.ms": 0, "reconnect.backoff.max.ms": 200}
+    with Producer(proxy.bootstrap, AtLeastOnce(), **settings) as producer:
+        try:
+            yield producer
+        except BaseException:
+            break_connections(proxy)  # to wait for what the proxy keeps would keep the producer from closing
+            raise
 
 
 def seen(proxy: KafkaProxy, client: str, direction: Direction) -> int:

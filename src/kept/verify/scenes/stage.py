@@ -7,13 +7,10 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from types import TracebackType
 
-import psycopg
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
-from psycopg.sql import SQL, Identifier
 
 from kept.admin.backlog import Place
 from kept.admin.groups import Groups
@@ -26,23 +23,10 @@ from kept.producer import Producer
 from kept.producer.carrier import CARRIER
 from kept.verify.proxy import KafkaProxyBeside, beside
 from kept.verify.scenes.children import Child
+from kept.verify.scenes.ledger import Ledger, create_database, drop_database
 
 GONE_WITHIN = 20.0
 """A group is deleted when its last member's session is over: 6 s, the least that brokers allow."""
-
-
-@dataclass(frozen=True)
-class Ledger:
-    """A table of effects: a row each time that a record was processed."""
-
-    dsn: str
-    table: str
-
-    def processed(self) -> list[str]:
-        """The records in the order they were processed, as often as they were."""
-        with psycopg.connect(self.dsn) as connection:
-            rows = connection.execute(SQL("SELECT message FROM {} ORDER BY id").format(Identifier(self.table)))
-            return [str(message) for (message,) in rows.fetchall()]
 
 
 class Stage:
@@ -86,11 +70,12 @@ class Stage:
     def ledger(self) -> Ledger:
         """A new, empty table of effects, in a database of the show's own."""
         if self._database is None:
-            self._database = self._create_database()
+            server, name = self.cluster.dsn, self._show.replace("-", "_")
+            if self._lasting:
+                self._undo.callback(drop_database, server, name)
+            self._database = create_database(server, name)
         ledger = Ledger(self._database, self.name())
-        with psycopg.connect(ledger.dsn) as connection:
-            columns = "(id int GENERATED ALWAYS AS IDENTITY, message text)"
-            connection.execute(SQL("CREATE TABLE {} " + columns).format(Identifier(ledger.table)))
+        ledger.create()
         return ledger
 
     @contextmanager
@@ -131,19 +116,6 @@ class Stage:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._undo.__exit__(kind, error, trace)
-
-    def _create_database(self) -> str:
-        name = self._show.replace("-", "_")
-        server = self.cluster.dsn
-        with psycopg.connect(server, autocommit=True) as connection:
-            connection.execute(SQL("CREATE DATABASE {}").format(Identifier(name)))
-        if self._lasting:
-            self._undo.callback(self._drop_database, name)
-        return f"{server.rpartition('/')[0]}/{name}"
-
-    def _drop_database(self, name: str) -> None:
-        with psycopg.connect(self.cluster.dsn, autocommit=True) as connection:
-            connection.execute(SQL("DROP DATABASE {} WITH (FORCE)").format(Identifier(name)))
 
     def _forget_groups(self) -> None:
         """Delete the groups, and the births that kept wrote down for them."""

@@ -62,6 +62,7 @@ class Scene:
     name: str
     title: str
     deck: str
+    why: str
     harm: str
     without: Side
     fixed: Side
@@ -95,13 +96,14 @@ class Scene:
         if not self.prevented:
             counts = ", ".join(f"{name}: {count}" for name, count in self.fixed.counted.items())
             return f"the harm was not prevented by {self.fixed.word}: {counts}"
-        return f"{self.harm}: {before} under {self.without.word}, none under {self.fixed.word}"
+        return f"{self.harm}: {before} without the fix, none with it"
 
     def document(self) -> dict[str, object]:
         return {
             "name": self.name,
             "title": self.title,
             "deck": self.deck,
+            "why": self.why,
             "without": self.without.document(),
             "with": self.fixed.document(),
             "harm": self.harm,

@@ -96,7 +96,8 @@ def end_with_parent() -> None:
     """Standard input ends when whoever started this ends, however that happens."""
 
     def watch() -> None:
-        sys.stdin.read()
+        while os.read(0, 1):  # not sys.stdin: its lock would be held when Python ends
+            pass
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
