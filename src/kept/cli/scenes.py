@@ -35,9 +35,14 @@ def scenes(names: tuple[str, ...], only_list: bool, as_json: bool) -> int:
 
     Nothing differs between the two sides but one word. Runs on the local cluster when that is up, with topics,
     groups and a database of its own that are gone afterwards; else on a cluster that is started for the show.
+    All scenes are played, in this order, when none is named:
 
     \b
-    Scenes: lost-acknowledgement, message-loss, double-processing, order, order-across-partitions; all by default.
+    lost-acknowledgement     a record is stored twice
+    message-loss             records are received, and never processed
+    double-processing        records are processed twice
+    order                    a record lands behind a later one
+    order-across-partitions  records are read in another order than they were sent
 
     Exit code 0 when every scene did harm without the fix and none with it; 1 when a fault did not strike; 3 when
     a fix did not prevent the harm.

@@ -6,7 +6,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
 
 from confluent_kafka import KafkaError, KafkaException
@@ -16,7 +16,7 @@ from kept.admin.backlog import Place
 from kept.admin.groups import Groups
 from kept.admin.topics import Topics
 from kept.consumer import Reader, Start
-from kept.errors import TryAgain
+from kept.errors import FixConfiguration, TryAgain
 from kept.guarantees import AtLeastOnce, ExactlyOnce
 from kept.local import Cluster
 from kept.producer import Producer
@@ -54,9 +54,9 @@ class Stage:
     def topic(self, partitions: int = 1) -> str:
         """A new topic of three copies."""
         name = self.name()
-        self._topics.create(name, partitions, ExactlyOnce("scenes"))
         if self._lasting:
-            self._undo.callback(self._topics.delete, name)
+            self._undo.callback(self._delete_topic, name)  # before: who is interrupted here has it all the same
+        self._topics.create(name, partitions, ExactlyOnce("scenes"))
         return name
 
     def group(self, name: str) -> str:
@@ -116,6 +116,10 @@ class Stage:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._undo.__exit__(kind, error, trace)
+
+    def _delete_topic(self, name: str) -> None:
+        with suppress(FixConfiguration):  # it was never made
+            self._topics.delete(name)
 
     def _forget_groups(self) -> None:
         """Delete the groups, and the births that kept wrote down for them."""
