@@ -18,6 +18,7 @@ from kept.cli.logs import logs
 from kept.cli.output import print_json
 from kept.cli.prepare import prepare
 from kept.cli.receive import receive
+from kept.cli.scenes import scenes
 from kept.cli.send import send
 from kept.cli.status import status
 from kept.cli.topics import topics
@@ -51,7 +52,7 @@ def kept() -> None:
 
 
 for command in (
-    up, down, status, logs, broker, postgres, topics, send, receive, groups, dead_letters, demo, prepare,
+    up, down, status, logs, broker, postgres, topics, send, receive, groups, dead_letters, demo, scenes, prepare,
 ):  # fmt: skip
     kept.add_command(command)
 
