@@ -7,8 +7,7 @@ import uuid
 
 import pytest
 
-from kept.consumer import Reader, Start
-from kept.consumer.reading import Record
+from kept.consumer import Reader, Record, Start
 from kept.errors import FixConfiguration
 from kept.guarantees import AtLeastOnce, ExactlyOnce, Guarantee
 from kept.local import Cluster

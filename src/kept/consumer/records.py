@@ -73,7 +73,7 @@ class Record(tuple[Message, "bytes | None"]):
 
     def header(self, name: str) -> bytes | None:
         """The first header of this name that has a value."""
-        for found, value in self._message.headers() or ():  # type: ignore[str-unpack]
+        for found, value in self[0].headers() or ():  # type: ignore[str-unpack]
             if found == name and value is not None:
                 return value.encode() if isinstance(value, str) else value
         return None
