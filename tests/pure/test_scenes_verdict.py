@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kept.cli.exit_codes import ExitCode
-from kept.cli.scenes import _code
+from kept.cli.scenes import exit_code_of
 from kept.verify.scenes.telling import Scene, Side, Step, Story
 
 LATE = Side("at-least-once", (), not_struck="the consumer did not say 'at' within 60 s")
@@ -36,7 +36,7 @@ def test_only_harm_without_and_none_with_the_fix_is_shown(
     played = scene(without, fixed)
     assert words in played.verdict
     assert played.as_promised == (code is ExitCode.DONE) == played.document()["as_promised"]
-    assert _code([scene(side(1), side(0)), played]) is code
+    assert exit_code_of([scene(side(1), side(0)), played]) is code
 
 
 def test_a_step_names_the_records_that_came_to_harm() -> None:

@@ -66,11 +66,14 @@ def scenes(names: tuple[str, ...], only_list: bool, as_json: bool) -> int:
                 _show(scene, number, len(chosen))
         say("clearing the stage" if lasting else "taking everything down")
     if as_json:
-        print_json({"scenes": [scene.document() for scene in played], "as_promised": _code(played) is ExitCode.DONE})
-    return _code(played)
+        print_json(
+            {"scenes": [scene.document() for scene in played], "as_promised": exit_code_of(played) is ExitCode.DONE}
+        )
+    return exit_code_of(played)
 
 
-def _code(played: list[Scene]) -> ExitCode:
+def exit_code_of(played: list[Scene]) -> ExitCode:
+    """Whether the show proves what it promises."""
     if not all(scene.struck for scene in played):
         return ExitCode.FAILED
     return ExitCode.DONE if all(scene.prevented for scene in played) else ExitCode.ANSWER_IS_NO

@@ -23,6 +23,7 @@ def overtaken(records: Sequence[str]) -> set[int]:
 def play(stage: Stage, word: str, story: Story) -> Mapping[str, int]:
     topic, client = stage.topic(), stage.name()
     with stage.proxy() as proxy, producer_through(proxy, client, word) as producer:
+        # One before those two: of a producer that it has not met yet, a broker takes whatever number comes first.
         producer.send(topic, "M1", key="account").result(SEEN_WITHIN)
         story.tell("the producer sends M1, and it is acknowledged", "the log:", stage.log(topic))
         # The proxy takes this one request away; what the client sends behind it gets through.
