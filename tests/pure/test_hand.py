@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import cast
 
 import pytest
+from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,19 +18,9 @@ from kept.errors import FixConfiguration
 PLACES: list[Place] = [("numbers", 0), ("numbers", 1), ("letters", 0)]
 
 
-class Stand:
-    """Stands in for a record: all that a hand asks of one."""
-
-    def __init__(self, place: Place, offset: int) -> None:
-        self.place = place
-        self.offset = offset
-
-    def __repr__(self) -> str:
-        return f"{self.place[0]}[{self.place[1]}]@{self.offset}"
-
-
 def record(place: Place, offset: int) -> Record:
-    return cast("Record", Stand(place, offset))
+    topic, partition = place
+    return Record(Message(topic=topic, partition=partition, offset=offset))
 
 
 class World:
