@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -95,9 +94,3 @@ def end(process: subprocess.Popen[bytes], within: float = 60.0) -> int:
         process.kill()
         process.wait()
         raise
-
-
-def pace(deadline: float, seconds: float) -> bool:
-    """Wait a little; whether there is time left."""
-    time.sleep(seconds)
-    return time.monotonic() < deadline

@@ -317,7 +317,9 @@ def test_an_interrupt_anywhere_in_the_loop_swallows_nothing(
                         seen.append(number(record))
                         if seen[-1] == 399:
                             break
-                        signal.setitimer(signal.ITIMER_REAL, dice.choice([0.00002, 0.0002, 0.002, 0.02]))
+                        if dice.random() < 0.1:
+                            time.sleep(0.025)  # now a commit by the clock is due
+                            signal.setitimer(signal.ITIMER_REAL, dice.choice([1e-6, 1e-5, 1e-4, 1e-3, 1e-2]))
                 except Interrupted:
                     interrupts += 1
                 finally:

@@ -25,6 +25,7 @@ IDLE = 0.5
 SERVED_EVERY = 1.0
 """A member is heard of at least so often, however long its records take."""
 BETWEEN_TRIES = 0.1
+HEARD_EVERY = 0.01
 RECORDED_WITHIN = 60.0
 RECORDED_BEFORE_GIVEN_AWAY_WITHIN = 10.0
 
@@ -98,6 +99,7 @@ class AtLeastOnceLoop:
 
     def reposition(self, positions: Mapping[Place, Next]) -> None:
         """Go on from elsewhere, and record that as the progress."""
+        self._hear_out()
         self._member.commit(positions)
         self._hand.drop(positions)
         self._member.seek(positions)
@@ -112,6 +114,7 @@ class AtLeastOnceLoop:
         self.stop()
         self._closed = True
         try:
+            self._member.hear_out(RECORDED_BEFORE_GIVEN_AWAY_WITHIN)
             self._record_at_last(RECORDED_WITHIN)
         finally:
             self._member.leave()
@@ -162,6 +165,13 @@ class AtLeastOnceLoop:
     def _serve(self) -> None:
         """Let the client do what is due; a record at most comes with it, however many there are."""
         self._take(1, 0)
+
+    def _hear_out(self) -> None:
+        """A commit under way could arrive behind the next one, and undo it."""
+        deadline = time.monotonic() + RECORDED_WITHIN
+        while self._member.committing and time.monotonic() < deadline:
+            self._serve()
+            time.sleep(HEARD_EVERY)
 
     def _between(self) -> None:
         """Between two records: what is due?"""
@@ -216,7 +226,6 @@ class AtLeastOnceLoop:
                 return
 
     def _commit(self) -> None:
-        self._member.hear(until_told=True)  # what it recorded need not be recorded again
         progress = dict(self._hand.last_done())
         self._not_recorded = 0
         if progress:

@@ -16,6 +16,7 @@ from kept.errors import Fenced, FixConfiguration, KeptError, TryAgain
 IDLE = 0.5
 SERVED_EVERY = 1.0
 BETWEEN_TRIES = 0.1
+HEARD_WITHIN = 10.0
 RECORDED_WITHIN = 60.0
 
 
@@ -108,6 +109,7 @@ class AtMostOnceLoop:
         self.stop()
         self._closed = True
         try:
+            self._member.hear_out(HEARD_WITHIN)
             self._un_read([*self._member.owned])
         finally:
             self._member.leave()
@@ -134,7 +136,7 @@ class AtMostOnceLoop:
 
     def _settle(self) -> None:
         """An error or an interrupt came between taking, committing and the hand: what is recorded tells."""
-        self._member.hear(until_told=True)
+        self._member.hear_out(HEARD_WITHIN)
         recorded = self._beginning.positions(sorted(self._member.owned))
         known = {id(record) for record in self._hand.records}
         waiting = self._hand.records[self._hand.at :] + [each for each in self._pending if id(each) not in known]
@@ -211,14 +213,14 @@ class AtMostOnceLoop:
         self._told = error
 
     def _hear_of_pending(self) -> None:
-        serve_at = time.monotonic() + SERVED_EVERY
+        pause = 0.001
         while self._member.committing:
             if self._stopping:
                 return  # un-read at the end
-            self._member.hear(IDLE)
-            if self._member.committing and time.monotonic() >= serve_at:
-                self._serve()
-                serve_at = time.monotonic() + SERVED_EVERY
+            self._serve()  # brings a record at most, so that no more are hoarded the longer it takes
+            if self._member.committing:
+                time.sleep(pause)
+                pause = min(BETWEEN_TRIES, pause * 2)
         pending, error = self._pending, self._told
         self._told = None
         if error is None:
@@ -245,7 +247,6 @@ class AtMostOnceLoop:
 
     def _un_read(self, places: Sequence[Place]) -> dict[Place, Next]:
         """Set the progress of these partitions back to the first record that was not handed out."""
-        self._member.hear(until_told=True)
         waiting = [*self._hand.records[self._hand.at :], *self._pending]
         back = {place: at(record) for place, record in _first(waiting).items() if place in places}
         ahead = {place: at(record) for place, record in _first(self._ahead).items() if place in places}

@@ -7,12 +7,12 @@ partitions that have gone, and nothing by a process that is no member any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent import futures
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from confluent_kafka import Consumer as Client
-from confluent_kafka import KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from kept.consumer.faults import commit_error, is_passing, reading_error
 from kept.consumer.records import Place, Record, records_of
@@ -55,10 +55,10 @@ class Membership:
         self._begun: dict[Place, Next] = {}
         self._paused: set[Place] = set()
         self._all_paused = False
-        self._background: futures.ThreadPoolExecutor | None = None
-        self._later: tuple[futures.Future[None], Callable[[KeptError | None], object]] | None = None
+        self._pauses_changed = False
+        self._later: Callable[[KeptError | None], object] | None = None
         try:
-            self.client = Client(dict(settings))
+            self.client = Client({**settings, "on_commit": self._committed})
         except (KafkaException, TypeError, ValueError) as failure:
             reason = failure.args[0].str() if isinstance(failure, KafkaException) else failure
             raise FixConfiguration(
@@ -86,8 +86,9 @@ class Membership:
 
         When it raises, records may have been taken that nobody got: seek before the next call.
         """
-        self.hear()
         self._refuse_stuck()
+        if self._pauses_changed:
+            self._heed_pauses()
         try:
             first = self.client.poll(wait)
             self._gone.clear()  # what went before the first record came is not among the records
@@ -105,45 +106,8 @@ class Membership:
         return self._without_gone(records) if self._gone else records
 
     def commit(self, progress: Mapping[Place, Next]) -> None:
-        """Record progress, and wait until it is. `Fenced`: the partitions are not ours any more.
-
-        One that is under way is waited for first: it could arrive behind this one, and undo it.
-        """
-        self.hear(until_told=True)
-        self._commit(progress)
-
-    def commit_later(self, progress: Mapping[Place, Next], then: Callable[[KeptError | None], object]) -> None:
-        """Record progress without waiting; `then` is told by a later `take`, `hear` or `commit`. One at a time."""
-        if self._later is not None:
-            raise ValueError("a commit is under way already")
-        if self._background is None:
-            self._background = futures.ThreadPoolExecutor(1, thread_name_prefix="kept-commit")
-        self._later = self._background.submit(self._commit, progress), then
-
-    @property
-    def committing(self) -> bool:
-        """Whether a commit is under way, or has ended and nobody was told."""
-        return self._later is not None
-
-    def hear(self, within: float = 0.0, *, until_told: bool = False) -> None:
-        """Tell how the commit under way has ended, if it has by then."""
-        if self._later is None:
-            return
-        commit, then = self._later
-        futures.wait([commit], None if until_told else within)
-        if commit.done():
-            error = commit.exception()
-            self._later = None
-            if error is not None and not isinstance(error, KeptError):
-                raise error
-            then(error)
-
-    def _commit(self, progress: Mapping[Place, Next]) -> None:
-        if not self.client.memberid():  # without one, a group that happens to be empty takes it from anybody
-            raise Fenced(
-                "this process is not a member of its group any more",
-                way_out="nothing to repair: the new owner goes on from what was recorded",
-            )
+        """Record progress, and wait until it is. `Fenced`: the partitions are not ours any more."""
+        self._refuse_stranger()
         try:
             answers = self.client.commit(offsets=_positions(progress), asynchronous=False)
         except KafkaException as failure:
@@ -151,6 +115,46 @@ class Membership:
         for answer in answers or []:
             if answer.error is not None:
                 raise commit_error(answer.error)
+
+    def commit_later(self, progress: Mapping[Place, Next], then: Callable[[KeptError | None], object]) -> None:
+        """Record progress without waiting; `then` is told during a later `take`. One at a time."""
+        if self._later is not None:
+            raise ValueError("a commit is under way already")
+        self._later = then
+        try:
+            self._refuse_stranger()
+            self.client.commit(offsets=_positions(progress), asynchronous=True)
+        except (Fenced, KafkaException) as failure:
+            self._later = None
+            then(failure if isinstance(failure, Fenced) else commit_error(failure.args[0]))
+
+    @property
+    def committing(self) -> bool:
+        """Whether a commit is under way."""
+        return self._later is not None
+
+    def hear_out(self, within: float) -> None:
+        """Wait for the commit under way: it could arrive behind the next one, and undo it.
+
+        What is read meanwhile is thrown away: only where reading ends, or begins anew.
+        """
+        deadline = time.monotonic() + within
+        while self._later is not None and time.monotonic() < deadline:
+            self.client.poll(0.05)
+
+    def _committed(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
+        then, self._later = self._later, None
+        failed = error or next((each.error for each in partitions if each.error is not None), None)
+        if then is not None:
+            then(None if failed is None else commit_error(failed))
+
+    def _refuse_stranger(self) -> None:
+        """Without a member's id, a group that happens to be empty takes a commit from anybody."""
+        if not self.client.memberid():
+            raise Fenced(
+                "this process is not a member of its group any more",
+                way_out="nothing to repair: the new owner goes on from what was recorded",
+            )
 
     def committed(self, places: Sequence[Place]) -> dict[Place, Next | None]:
         """What is recorded for these partitions; a transaction that may still move it is waited for."""
@@ -179,19 +183,20 @@ class Membership:
                     raise reading_error(failure.args[0], place[0]) from failure
 
     def pause(self, places: Sequence[Place]) -> None:
-        """Fetch nothing of these partitions; none named: of any, also of those to come."""
+        """Fetch nothing of these partitions; none named: of any, also of those to come. From any thread."""
         self._paused.update(places)
         self._all_paused = self._all_paused or not places
-        self._pause(self.owned)
+        self._pauses_changed = True
 
     def resume(self, places: Sequence[Place]) -> None:
-        """Fetch these partitions again; none named: all."""
-        if places and self._all_paused:
-            self._paused.update(self.owned)
-        chosen = set(places) or set(self.owned)
-        self._paused = self._paused - chosen if places else set()
+        """Fetch these partitions again; none named: all. From any thread."""
+        if not places:
+            self._paused.clear()
+        else:
+            self._paused.update(self.owned if self._all_paused else ())
+            self._paused.difference_update(places)
         self._all_paused = False
-        self.client.resume([TopicPartition(*place) for place in chosen & self.owned])
+        self._pauses_changed = True
 
     def is_paused(self, place: Place) -> bool:
         return self._all_paused or place in self._paused
@@ -208,13 +213,8 @@ class Membership:
 
     def leave(self) -> None:
         """Give every partition back, and go. The follower is told of it."""
-        try:
-            self.hear(until_told=True)
-        finally:
-            self.client.close()
-            self.owned.clear()
-            if self._background is not None:
-                self._background.shutdown()
+        self.client.close()
+        self.owned.clear()
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -228,7 +228,8 @@ class Membership:
             client.incremental_assign([_position(place, begin[place]) for place in places])
             self._begun.update(begin)
             self.owned.update(places)
-            self._pause(places)
+            if self._all_paused or self._paused:
+                self._heed_pauses()
         except BaseException as error:  # noqa: BLE001 - raised again as soon as the client has returned
             self._stuck = self._failure = error
 
@@ -256,9 +257,12 @@ class Membership:
         self.seek({place: self._begun[place] for place in gone & self.owned})
         return [record for record in records if record.place not in gone]
 
-    def _pause(self, places: Iterable[Place]) -> None:
-        if chosen := [TopicPartition(*place) for place in places if place in self.owned and self.is_paused(place)]:
-            self.client.pause(chosen)
+    def _heed_pauses(self) -> None:
+        """The client waits for the thread that polls it: only that one may pause and resume."""
+        self._pauses_changed = False
+        wanted = {place for place in self.owned if self.is_paused(place)}
+        self.client.pause([TopicPartition(*place) for place in wanted])
+        self.client.resume([TopicPartition(*place) for place in self.owned - wanted])
 
     def _refuse_stuck(self) -> None:
         if self._stuck is not None and self._failure is None:

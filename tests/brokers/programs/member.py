@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, Message
@@ -22,7 +23,7 @@ from kept.consumer.consuming import Consumer
 from kept.consumer.membership import Membership, Next
 from kept.consumer.policies import AfterBatch, AfterEach, Asynchronously, Every, Policy
 from kept.consumer.records import Place, Record
-from kept.errors import Fenced
+from kept.errors import Fenced, KeptError
 from kept.guarantees import AtLeastOnce, AtMostOnce
 
 POINTS = ("before the effect", "after the effect", "before a commit", "inside a commit", "after a commit", "taking")
@@ -33,6 +34,7 @@ POLICIES: dict[str, Policy] = {
     "later": Asynchronously(0.02),
 }
 AT_THE_END, FENCED = 0, 7
+Then = Callable[[KeptError | None], object]
 
 
 @dataclass
@@ -89,17 +91,26 @@ class Member:
     def wrap(self) -> None:
         """Stand around what this member does with Kafka, without its knowing."""
         member = self.consumer._member
-        commit, take = member._commit, member.take
+        commit, later, take = member.commit, member.commit_later, member.take
         at_end: set[int] = set()
 
         def committing(progress: dict[Place, Next]) -> None:
             self.passing("before a commit")
-            if self.point == "inside a commit" and self.left == 1:
-                threading.Timer(0.001, os.kill, (os.getpid(), signal.SIGKILL)).start()
             if self.point == "inside a commit":
                 self.left -= 1
+                if self.left == 0:
+                    threading.Timer(0.001, os.kill, (os.getpid(), signal.SIGKILL)).start()
             commit(progress)
             self.passing("after a commit")
+
+        def committing_later(progress: dict[Place, Next], then: Then) -> None:
+            def told(error: KeptError | None) -> None:
+                self.passing("after a commit")
+                then(error)
+
+            self.passing("before a commit")
+            later(progress, told)
+            self.passing("inside a commit")
 
         def taking(most: int, wait: float) -> list[Record]:
             self.passing("taking")
@@ -110,14 +121,14 @@ class Member:
                 self.consumer.stop()
             return records
 
-        def sound(message: Message) -> bool:
-            error = message.error()
-            if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                at_end.add(int(message.partition() or 0))
-            return Membership._sound(member, message)
+        vars(member).update(commit=committing, commit_later=committing_later, take=taking)
+        vars(member)["_sound"] = partial(self.sound, at_end)
 
-        replacements: dict[str, Callable[..., Any]] = {"_commit": committing, "take": taking, "_sound": sound}
-        vars(member).update(replacements)
+    def sound(self, at_end: set[int], message: Message) -> bool:
+        error = message.error()
+        if error is not None and error.code() == KafkaError._PARTITION_EOF:
+            at_end.add(int(message.partition() or 0))
+        return Membership._sound(self.consumer._member, message)
 
     def live(self) -> int:
         """To the end of the topic where lives are counted, to a signal otherwise."""
