@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cluster import PARTITIONS, Run, a_cluster, arguments, filled, in_turn, new_topic, report
 from confluent_kafka import Consumer as Client
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kept.consumer import Reader, Start
@@ -71,12 +71,24 @@ class ByHand:
                 self.commit()
 
     def commit(self) -> None:
-        if self.open_since:
-            positions = [TopicPartition(topic, number, offset) for (topic, number), offset in self.last.items()]
+        if not self.open_since:
+            return
+        positions = [TopicPartition(topic, number, offset) for (topic, number), offset in self.last.items()]
+        try:
             self.producer.send_offsets_to_transaction(positions, self.client.consumer_group_metadata(), 60)
             self.producer.commit_transaction(60)
-            self.last.clear()
-            self.open_since = 0.0
+        except KafkaException as failure:
+            if not failure.args[0].txn_requires_abort():
+                raise
+            self.producer.abort_transaction(60)  # a rebalance came in between: read it again
+            for position in self.client.committed(self.client.assignment(), timeout=60):
+                self.client.seek(position if position.offset >= 0 else TopicPartition(*_place(position), 0))
+        self.last.clear()
+        self.open_since = 0.0
+
+
+def _place(position: TopicPartition) -> tuple[str, int]:
+    return position.topic, position.partition
 
 
 def by_hand(bootstrap: str, source: str, sink: str, group: str) -> None:
@@ -109,7 +121,7 @@ def timed(bootstrap: str, source: str, records: int, who: str, processes: int) -
 
 def watched(bootstrap: str, source: str, group: str, records: int, processes: int) -> float:
     """The rate from when every member has partitions and one has committed: joining a group takes its own time."""
-    settings = {"bootstrap.servers": bootstrap, "log_level": 0}
+    settings: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap, "log_level": 0}
     watcher = Client({**settings, "group.id": group, "isolation.level": "read_uncommitted"})
     admin = AdminClient(settings)
     places = [TopicPartition(source, number) for number in range(PARTITIONS)]
