@@ -15,7 +15,8 @@ from pathlib import Path
 
 from cluster import PARTITIONS, Run, a_cluster, arguments, filled, in_turn, new_topic, report
 from confluent_kafka import Consumer as Client
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from kept.consumer import Reader, Start
 from kept.consumer.consuming import Consumer
@@ -28,46 +29,70 @@ SECONDS = 0.5
 PEER, OURS = "by hand, one producer", "kept into_kafka"
 
 
+class ByHand:
+    """A member that runs until it is ended: consume, produce, send offsets, commit; and so before partitions go."""
+
+    def __init__(self, bootstrap: str, group: str) -> None:
+        self.client = Client(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "partition.assignment.strategy": "cooperative-sticky",
+                "check.crcs": True,
+                "log_level": 0,
+            }
+        )
+        self.producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": uuid.uuid4().hex, "log_level": 0})
+        self.producer.init_transactions(60)
+        self.last: dict[tuple[str, int], int] = {}
+        self.open_since = 0.0
+
+    def run(self, source: str, sink: str) -> None:
+        self.client.subscribe([source], on_revoke=lambda *_: self.commit())
+        produce, last = self.producer.produce, self.last
+        while True:
+            messages = self.client.consume(1000, 0.1)
+            if messages and not self.open_since:
+                self.producer.begin_transaction()
+                self.open_since = time.monotonic()
+            for message in messages:
+                if message.error():
+                    raise SystemExit(message.error().str())
+                try:
+                    produce(sink, message.value(), message.key())
+                except BufferError:
+                    self.producer.poll(1)
+                    produce(sink, message.value(), message.key())
+                last[message.topic(), message.partition()] = message.offset() + 1
+            if self.open_since and time.monotonic() - self.open_since >= SECONDS:
+                self.commit()
+
+    def commit(self) -> None:
+        if not self.open_since:
+            return
+        positions = [TopicPartition(topic, number, offset) for (topic, number), offset in self.last.items()]
+        try:
+            self.producer.send_offsets_to_transaction(positions, self.client.consumer_group_metadata(), 60)
+            self.producer.commit_transaction(60)
+        except KafkaException as failure:
+            if not failure.args[0].txn_requires_abort():
+                raise
+            self.producer.abort_transaction(60)  # a rebalance came in between: read it again
+            for position in self.client.committed(self.client.assignment(), timeout=60):
+                self.client.seek(position if position.offset >= 0 else TopicPartition(*_place(position), 0))
+        self.last.clear()
+        self.open_since = 0.0
+
+
+def _place(position: TopicPartition) -> tuple[str, int]:
+    return position.topic, position.partition
+
+
 def by_hand(bootstrap: str, source: str, sink: str, group: str) -> None:
-    """A member that runs until it is ended: consume, produce, send offsets, commit."""
-    client = Client(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": group,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "partition.assignment.strategy": "cooperative-sticky",
-            "check.crcs": True,
-            "log_level": 0,
-        }
-    )
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": uuid.uuid4().hex, "log_level": 0})
-    producer.init_transactions(60)
-    client.subscribe([source])
-    produce = producer.produce
-    last: dict[tuple[str, int], int] = {}
-    open_since = 0.0
-    while True:
-        messages = client.consume(1000, 0.1)
-        if messages and not open_since:
-            producer.begin_transaction()
-            open_since = time.monotonic()
-        for message in messages:
-            if message.error():
-                raise SystemExit(message.error().str())
-            try:
-                produce(sink, message.value(), message.key())
-            except BufferError:
-                producer.poll(1)
-                produce(sink, message.value(), message.key())
-            last[message.topic(), message.partition()] = message.offset() + 1
-        if open_since and time.monotonic() - open_since >= SECONDS:
-            positions = [TopicPartition(topic, number, offset) for (topic, number), offset in last.items()]
-            producer.send_offsets_to_transaction(positions, client.consumer_group_metadata(), 60)
-            producer.commit_transaction(60)
-            last.clear()
-            open_since = 0.0
+    ByHand(bootstrap, group).run(source, sink)
 
 
 def ours(bootstrap: str, source: str, sink: str, group: str) -> None:
@@ -84,7 +109,7 @@ def timed(bootstrap: str, source: str, records: int, who: str, processes: int) -
     call = [sys.executable, str(Path(__file__).resolve()), "--member", who, bootstrap, source, sink, name]
     members = [subprocess.Popen(call) for _ in range(processes)]
     try:
-        rate = watched(bootstrap, source, name if who == PEER else ExactlyOnce(name).group, records)
+        rate = watched(bootstrap, source, name if who == PEER else ExactlyOnce(name).group, records, processes)
     finally:
         for one in members:
             one.kill()
@@ -94,11 +119,11 @@ def timed(bootstrap: str, source: str, records: int, who: str, processes: int) -
     return rate
 
 
-def watched(bootstrap: str, source: str, group: str, records: int) -> float:
-    """The rate between the first commit that is seen and the last: joining a group takes its own time."""
-    watcher = Client(
-        {"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_uncommitted", "log_level": 0}
-    )
+def watched(bootstrap: str, source: str, group: str, records: int, processes: int) -> float:
+    """The rate from when every member has partitions and one has committed: joining a group takes its own time."""
+    settings: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap, "log_level": 0}
+    watcher = Client({**settings, "group.id": group, "isolation.level": "read_uncommitted"})
+    admin = AdminClient(settings)
     places = [TopicPartition(source, number) for number in range(PARTITIONS)]
     deadline = time.monotonic() + 300
     began, before, done = 0.0, 0, 0
@@ -107,11 +132,19 @@ def watched(bootstrap: str, source: str, group: str, records: int) -> float:
             raise SystemExit(f"{done} of {records} records after 300 s")
         time.sleep(0.02)
         done = sum(max(0, each.offset) for each in watcher.committed(places, timeout=30))
-        if done and not before:
+        if done and not before and at_work(admin, group) == processes:
             began, before = time.monotonic(), done
     took = time.monotonic() - began
     watcher.close()
+    if before > records // 2:
+        raise SystemExit(f"all members were at work only after {before} records: give more --records")
     return (records - before) / took
+
+
+def at_work(admin: AdminClient, group: str) -> int:
+    """How many members of the group have partitions."""
+    found = admin.describe_consumer_groups([group])[group].result(30)
+    return sum(1 for member in found.members if member.assignment.topic_partitions)
 
 
 def audit(bootstrap: str, sink: str, records: int) -> None:
@@ -123,7 +156,7 @@ def audit(bootstrap: str, sink: str, records: int) -> None:
 
 
 def main() -> None:
-    chosen = arguments(ABOUT, 500_000)
+    chosen = arguments(ABOUT, 1_000_000)
     with a_cluster(chosen.bootstrap) as bootstrap:
         source = filled(bootstrap, chosen.records)
         runs: dict[str, Run] = {}
