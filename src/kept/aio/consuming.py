@@ -45,6 +45,7 @@ class Consumer:
         self._worker = Worker("kept-consumer")
         self._batches: Any = None
         self._asked: asyncio.Future[Batch | None] | None = None
+        self._stopping = False
         self._open: Batch | None = None  # handed out record by record: only what is acknowledged is done
 
     async def __aiter__(self) -> AsyncIterator[Record]:
@@ -60,7 +61,7 @@ class Consumer:
             for record in batch:
                 yield record
                 batch.acknowledge(record)
-                if time.monotonic() >= leave_at:
+                if self._stopping or time.monotonic() >= leave_at:
                     break
 
     async def _next(self) -> Batch | None:
@@ -91,6 +92,7 @@ class Consumer:
 
     def stop(self) -> None:
         """End the loop where it asks for the next record; fit for `loop.add_signal_handler`."""
+        self._stopping = True
         self._blocking.stop()
 
     async def close(self) -> None:
