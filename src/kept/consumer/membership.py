@@ -19,6 +19,7 @@ from kept.consumer.records import Place, Record, records_of
 from kept.errors import Fenced, FixConfiguration, KeptError, TryAgain
 
 ANSWER_WITHIN = 30.0
+KNOWN_WITHIN = 3.0
 
 
 class Next(NamedTuple):
@@ -73,13 +74,18 @@ class Membership:
         self.client.subscribe(self.topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
 
     def require(self, topic: str) -> None:
-        """A topic that is not there is told."""
-        try:
-            found = self.client.list_topics(topic, timeout=ANSWER_WITHIN).topics[topic]
-        except KafkaException as failure:
-            raise reading_error(failure.args[0], topic) from failure
-        if found.error is not None:
-            raise reading_error(found.error, topic)
+        """A topic that is not there is told; one that has just been made is not known to every broker at once."""
+        deadline = time.monotonic() + KNOWN_WITHIN
+        while True:
+            try:
+                error = self.client.list_topics(topic, timeout=ANSWER_WITHIN).topics[topic].error
+            except KafkaException as failure:
+                raise reading_error(failure.args[0], topic) from failure
+            if error is None:
+                return
+            if time.monotonic() > deadline:
+                raise reading_error(error, topic)
+            time.sleep(0.1)
 
     def take(self, most: int, wait: float) -> list[Record]:
         """Up to so many records, as soon as there is one; nothing after `wait` seconds without any.
