@@ -29,13 +29,16 @@ from kept.errors import (
 from kept.guarantees import AtLeastOnce, AtMostOnce, ExactlyOnce, Guarantee
 
 if TYPE_CHECKING:
+    from kept import aio
     from kept.consumer import Consumer, Output, Record, Retry
     from kept.consumer import policies as commit
     from kept.local import Cluster
     from kept.producer import Delivery, Producer, Receipt
+    from kept.stores import Claims
 
 # Names that bring a Kafka client or server code along are imported when first used: `kept --help` stays quick.
 _LATER = {
+    "Claims": "kept.stores",
     "Cluster": "kept.local",
     "Consumer": "kept.consumer",
     "Delivery": "kept.producer",
@@ -49,6 +52,7 @@ _LATER = {
 __all__ = [
     "AtLeastOnce",
     "AtMostOnce",
+    "Claims",
     "Cluster",
     "Consumer",
     "Delivery",
@@ -69,6 +73,7 @@ __all__ = [
     "TryAgain",
     "WeakensGuarantee",
     "__version__",
+    "aio",
     "commit",
 ]
 
@@ -76,6 +81,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     from importlib import import_module  # noqa: PLC0415 - only here
 
+    if name == "aio":  # kept.aio.Consumer: the same words for asyncio
+        return import_module("kept.aio")
     if name == "commit":  # kept.commit.Every(seconds=5): when a consumer records its progress
         return import_module("kept.consumer.policies")
     if name in _LATER:

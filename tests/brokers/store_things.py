@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import uuid
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ import psycopg
 
 from kept.errors import KeptError
 from kept.progress import Identity, Range, Source
-from kept.stores import PostgresProgress, Seed
+from kept.stores import Claims, PostgresProgress, Seed
 
 IDENTITY = Identity("cluster", "topic-id", 3)
 SOURCE = Source(IDENTITY, log_start=0, log_end=1_000_000, epoch_end=1_000_000)
@@ -62,6 +63,29 @@ def a_database(server: str) -> str:
     return f"{server.rpartition('/')[0]}/{name}"
 
 
+def worker(what: str, dsn: str) -> subprocess.Popen[str]:
+    """A process of its own; it waits for a line before it starts."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.brokers.store_things", what, dsn],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert told_by(process) == "started"
+    return process
+
+
+def told_by(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def tell(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+
+
 def _seed(dsn: str, _line: str) -> None:
     with PostgresProgress(dsn, "ledger") as store:
         print(sorted((n, p.position.next_offset) for n, p in store.seed(TOPIC, seeds(50)).items()), flush=True)
@@ -84,6 +108,14 @@ def _sleep_in_a_chunk(dsn: str, _line: str) -> None:
     store.close()
 
 
+def _claim(dsn: str, _line: str) -> None:
+    """Claim, apply the effect, and wait to be killed before the mark."""
+    with Claims(dsn, "mail") as claims, claims.once("k") as claim:
+        assert claim
+        print("claimed", flush=True)
+        sys.stdin.readline()
+
+
 if __name__ == "__main__":
     print("started", flush=True)
-    {"seed": _seed, "sleep": _sleep_in_a_chunk}[sys.argv[1]](sys.argv[2], sys.stdin.readline())
+    {"seed": _seed, "sleep": _sleep_in_a_chunk, "claim": _claim}[sys.argv[1]](sys.argv[2], sys.stdin.readline())

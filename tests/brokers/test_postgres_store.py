@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 
 import psycopg
@@ -43,8 +41,12 @@ from tests.brokers.store_things import (
     recorded,
     seeds,
     span,
+    tell,
+    told_by,
+    worker,
 )
 
+Connection = psycopg.Connection[tuple[object, ...]]
 TEN = [(0, offset) for offset in range(10)]
 
 
@@ -52,29 +54,6 @@ TEN = [(0, offset) for offset in range(10)]
 def store(dsn: str) -> Iterator[PostgresProgress]:
     with pipeline(dsn) as one:
         yield one
-
-
-def worker(what: str, dsn: str) -> subprocess.Popen[str]:
-    """A process of its own; it waits for a line before it starts."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.brokers.store_things", what, dsn],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert told_by(process) == "started"
-    return process
-
-
-def told_by(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
-
-
-def tell(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("go\n")
-    process.stdin.flush()
 
 
 # -- birth
@@ -317,7 +296,7 @@ def test_a_lost_commit_is_settled_and_never_guessed(cluster: Cluster, dsn: str, 
 
 
 def test_a_connection_lost_before_commit_leaves_nothing(dsn: str, store: PostgresProgress) -> None:
-    def end(connection: psycopg.Connection[tuple[object, ...]]) -> None:
+    def end(connection: Connection) -> None:
         with psycopg.connect(dsn) as other:
             other.execute("SELECT pg_terminate_backend(%s, 5000)", (connection.info.backend_pid,))
 
@@ -345,6 +324,51 @@ def test_postgres_killed_in_the_middle_of_a_chunk(mended: Cluster, dsn: str) -> 
         mended.up()
         assert effects(dsn) == TEN[:5]
         apply(store, 5, 10)
+    assert effects(dsn) == TEN
+
+
+def test_a_connection_lost_while_idle_costs_nothing(mended: Cluster, dsn: str, store: PostgresProgress) -> None:
+    apply(store, 0, 4)
+    with psycopg.connect(dsn) as other:
+        other.execute("SELECT pg_terminate_backend(%s, 5000)", (store._session().info.backend_pid,))
+    apply(store, 4, 7)
+    mended.postgres.kill()
+    mended.up()
+    apply(store, 7, 10)
+    assert effects(dsn) == TEN
+
+
+def nothing(_connection: Connection) -> None:
+    """Only the lock is held."""
+
+
+def one_statement(connection: Connection) -> None:
+    connection.execute("INSERT INTO effects VALUES (0, 99)")
+
+
+def many_statements(connection: Connection) -> None:
+    insert(connection, 0, range(10))
+
+
+def a_pipeline(connection: Connection) -> None:
+    with connection.pipeline():
+        one_statement(connection)
+
+
+@pytest.mark.parametrize("work", [nothing, one_statement, many_statements, a_pipeline])
+def test_a_handler_that_pauses_too_long_loses_its_transaction(dsn: str, work: Callable[[Connection], None]) -> None:
+    with PostgresProgress(dsn, "ledger", idle_within=0.2) as store:
+        store.seed(TOPIC, seeds(1))
+        store.take_over(TOPIC, [0])
+        with pytest.raises(TryAgain, match="idle"), store.chunk([span(0, 10)], SOURCES) as chunk:
+            work(chunk.connection)
+            time.sleep(0.6)
+            one_statement(chunk.connection)
+        with pytest.raises((TryAgain, OutcomeUnknown)), store.chunk([span(0, 10)], SOURCES) as chunk:
+            work(chunk.connection)
+            time.sleep(0.6)
+        assert store.settle([(TOPIC, 0)])[TOPIC, 0].position.next_offset == 0
+        apply(store, 0, 10)
     assert effects(dsn) == TEN
 
 
@@ -409,8 +433,11 @@ def test_a_commit_is_durable_and_bounded_even_if_a_handler_lowers_it(dsn: str, s
         names = ("lock_timeout", "idle_in_transaction_session_timeout", "synchronous_commit", "transaction_isolation")
         shown = [chunk.connection.execute(f"SHOW {name}".encode()).fetchone() for name in names]
         assert shown == [("1s",), ("1min",), ("on",), ("read committed",)]
-        chunk.connection.execute("SET synchronous_commit = off")
         insert(chunk.connection, 0, [0])
+        chunk.connection.execute("SET synchronous_commit = off")
+        chunk.connection.execute("SET search_path = nowhere")
+    with pipeline(f"{dsn}?options=-csynchronous_commit%3Dremote_apply") as higher:
+        assert higher._session().execute("SHOW synchronous_commit").fetchone() == ("remote_apply",)
     with psycopg.connect(dsn) as look:
         assert look.execute("SELECT setting FROM seen").fetchall() == [("on",)]
 

@@ -11,10 +11,12 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "kept"
 MODULES = sorted(SOURCE.rglob("*.py"))
 ANY = {
-    "cli", "verify", "local", "producer", "consumer", "admin", "stores", "progress", "guarantees", "errors", "_version",
+    "aio", "cli", "verify", "local", "producer", "consumer", "admin", "stores", "progress", "guarantees", "errors",
+    "_version",
 }  # fmt: skip
 MAY_IMPORT = {
     "cli": ANY,
+    "aio": {"aio", "producer", "consumer", "guarantees", "errors"},
     "verify": {"verify", "producer", "consumer", "admin", "local", "stores", "progress", "guarantees", "errors"},
     "local": {"local", "guarantees", "errors"},
     "producer": {"producer", "progress", "guarantees", "errors"},

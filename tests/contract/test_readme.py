@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
+import subprocess
+import sys
+import uuid
 from pathlib import Path
 
 import click
@@ -12,6 +16,7 @@ import pytest
 import kept
 from kept.cli.main import kept as command_line
 from kept.local import Cluster
+from tests.conftest import Eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -59,8 +64,38 @@ def test_the_python_example_runs_as_printed(cluster: Cluster, monkeypatch: pytes
     Topics(cluster.bootstrap).delete("payments")
 
 
+@pytest.mark.parametrize("number", [1, 2], ids=["a loop", "exactly once"])
+def test_the_consumers_run_as_printed_until_they_are_told_to_end(
+    cluster: Cluster, number: int, tmp_path: Path, eventually: Eventually
+) -> None:
+    from kept.admin.topics import Topics
+    from kept.consumer import Reader, Start
+
+    source, sink = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("payments", "ledger"))
+    for name in (source, sink):
+        Topics(cluster.bootstrap).create(name, 3, kept.ExactlyOnce("readme"))
+    with kept.Producer(cluster.bootstrap, kept.AtLeastOnce()) as producer:
+        producer.send(source, "100 EUR", key="alice")
+    program = blocks("python")[number].replace("localhost:9091", cluster.bootstrap)
+    program = program.replace('"payments"', f'"{source}"').replace('"ledger"', f'"{sink}"')
+    with (tmp_path / "out").open("w") as out:
+        running = subprocess.Popen([sys.executable, "-u", "-c", program], stdout=out)
+
+        def seen() -> bool:
+            with Reader(cluster.bootstrap, sink, start=Start.BEGINNING) as reader:
+                return "100 EUR" in (tmp_path / "out").read_text() or any(True for _ in reader.to_end())
+
+        try:
+            eventually(seen, "the record has had its effect", within=60)
+            running.send_signal(signal.SIGTERM)
+            assert running.wait(60) == 0
+        finally:
+            running.kill()
+            running.wait()
+
+
 def test_the_refusal_reads_as_printed() -> None:
-    statement, *message = blocks("python")[1].strip().splitlines()
+    statement, *message = blocks("python")[3].strip().splitlines()
     with pytest.raises(kept.WeakensGuarantee) as caught:
         exec(statement.removeprefix(">>> "), {"kept": kept})
     assert "\n".join(message) == f"kept.errors.WeakensGuarantee: {caught.value}"

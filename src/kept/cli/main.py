@@ -9,6 +9,7 @@ import click
 
 from kept._version import __version__
 from kept.cli.broker import broker, postgres
+from kept.cli.dead_letters import dead_letters
 from kept.cli.demo import demo
 from kept.cli.down import down
 from kept.cli.exit_codes import ExitCode, code_for
@@ -17,6 +18,7 @@ from kept.cli.logs import logs
 from kept.cli.output import print_json
 from kept.cli.prepare import prepare
 from kept.cli.receive import receive
+from kept.cli.scenes import scenes
 from kept.cli.send import send
 from kept.cli.status import status
 from kept.cli.topics import topics
@@ -49,7 +51,9 @@ def kept() -> None:
     """
 
 
-for command in (up, down, status, logs, broker, postgres, topics, send, receive, groups, demo, prepare):
+for command in (
+    up, down, status, logs, broker, postgres, topics, send, receive, groups, dead_letters, demo, scenes, prepare,
+):  # fmt: skip
     kept.add_command(command)
 
 

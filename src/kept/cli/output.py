@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
@@ -37,6 +38,16 @@ def print_line(line: bytes) -> bool:
 def print_json(document: object) -> None:
     """One JSON document on a line of its own."""
     click.echo(json.dumps(document, ensure_ascii=False, default=str))
+
+
+def readable(data: bytes | None) -> object:
+    """Text as text; anything else as base64, so that nothing is lost."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -1,8 +1,7 @@
-"""`kept receive`: look at the records of a topic."""
+"""`kept receive`: look at the records of a topic, or consume them as a member of a group, under a guarantee."""
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterator
 from itertools import islice
@@ -11,7 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from kept.cli import target
-from kept.cli.output import as_json, print_line
+from kept.cli.output import as_json, print_line, readable
+from kept.errors import FixConfiguration
+from kept.guarantees.levels import WORDS
 
 if TYPE_CHECKING:
     from kept.consumer import Reader, Record
@@ -30,6 +31,13 @@ if TYPE_CHECKING:
     help="Only what transactions have committed, or also what is open or was aborted.",
 )
 @click.option("--positions", is_flag=True, help="Print partition, offset and key before each value.")
+@click.option("--group", help="Consume as a member of this group: its progress is recorded.")
+@click.option("--guarantee", type=click.Choice(WORDS), help="What to promise; with --group.  [at-least-once]")
+@click.option("--exec", "command", metavar="CMD", help="Run CMD for each record, its value on standard input.")
+@click.option("--dead-letters", metavar="TOPIC", help="Where to put a record that CMD keeps failing for.")
+@click.option("--into", metavar="TOPIC", help="Copy the records there, exactly once.")
+@click.option("--into-postgres", metavar="DSN", help="Put the records into the table messages, exactly once.")
+@click.option("--idle", type=click.FloatRange(min=0.1), help="Stop when no record came for so many seconds.")
 @target.bootstrap
 @as_json
 def receive(
@@ -40,22 +48,64 @@ def receive(
     partition: int | None,
     committed: bool,
     positions: bool,
+    group: str | None,
+    guarantee: str | None,
+    command: str | None,
+    dead_letters: str | None,
+    into: str | None,
+    into_postgres: str | None,
+    idle: float | None,
     bootstrap: str | None,
     as_json: bool,
 ) -> None:
     """Print the records of a topic as they come, until Ctrl-C.
 
-    It joins no group and moves nobody's progress. With --json, one document a record; bytes that are not text
-    are shown as {"base64": ...}.
+    Without --group it joins no group and moves nobody's progress. With --group the records are shared among its
+    members, and printing them, or running CMD, is the effect: progress is recorded before it (at-most-once) or after
+    it (at-least-once). Exactly-once takes --into or --into-postgres, where the effect shares a transaction with the
+    progress. CMD finds KEPT_TOPIC, KEPT_PARTITION, KEPT_OFFSET and KEPT_KEY in its environment; a status other than 0
+    is tried again, then the record goes to --dead-letters, or the command ends with its progress before that record.
+
+    With --json, one document a record; bytes that are not text are shown as {"base64": ...}.
     """
+    address = target.address(bootstrap)
+    if group is not None:
+        from kept.cli.receive_group import Consuming, Effect
+
+        _refuse(
+            "looks without a group",
+            {"--to-end": to_end, "--partition": partition is not None, "--uncommitted": not committed},
+        )
+        effect = Effect(command, dead_letters, into, into_postgres, lambda record: _line(record, as_json, positions))
+        consuming = Consuming(address, topic, group, guarantee or "at-least-once", from_beginning=from_beginning)
+        consuming.run(effect, most=most, idle=idle)
+        return
+    _refuse(
+        "needs --group",
+        {
+            "--guarantee": guarantee,
+            "--exec": command,
+            "--dead-letters": dead_letters,
+            "--into": into,
+            "--into-postgres": into_postgres,
+            "--idle": idle,
+        },
+    )
     from kept.consumer import Reader, Start
 
     start = Start.BEGINNING if from_beginning else Start.END
-    with Reader(target.address(bootstrap), topic, start=start, committed=committed, partition=partition) as reader:
+    with Reader(address, topic, start=start, committed=committed, partition=partition) as reader:
         records = reader.to_end() if to_end else _for_ever(reader)
         for record in islice(records, most):
-            if not print_line(_line(record, as_json=as_json, positions=positions)):
+            if not print_line(_line(record, as_json, positions)):
                 return  # whoever read our output has left
+
+
+def _refuse(why: str, options: dict[str, object]) -> None:
+    given = [name for name, value in options.items() if value]
+    if given:
+        way_out = "leave it out, or leave --group out" if "without" in why else "say --group NAME, or leave it out"
+        raise FixConfiguration(f"{' and '.join(given)} {why}", way_out=way_out)
 
 
 def _for_ever(reader: Reader) -> Iterator[Record]:
@@ -65,7 +115,7 @@ def _for_ever(reader: Reader) -> Iterator[Record]:
             yield record
 
 
-def _line(record: Record, *, as_json: bool, positions: bool) -> bytes:
+def _line(record: Record, as_json: bool, positions: bool) -> bytes:
     if not as_json:
         where = f"{record.partition}:{record.offset}\t{_words(record.key)}\t".encode() if positions else b""
         return where + (record.value or b"")
@@ -74,21 +124,11 @@ def _line(record: Record, *, as_json: bool, positions: bool) -> bytes:
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
-        "key": _readable(record.key),
-        "value": _readable(record.value),
-        "headers": [[name, _readable(value)] for name, value in record.headers],
+        "key": readable(record.key),
+        "value": readable(record.value),
+        "headers": [[name, readable(value)] for name, value in record.headers],
     }
     return json.dumps(document, ensure_ascii=False).encode()
-
-
-def _readable(data: bytes | None) -> object:
-    """Text as text; anything else as base64, so that nothing is lost."""
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
 
 
 def _words(data: bytes | None) -> str:

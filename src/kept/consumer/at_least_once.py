@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +24,8 @@ from kept.errors import Fenced, KeptError, TryAgain
 IDLE = 0.5
 SERVED_EVERY = 1.0
 """A member is heard of at least so often, however long its records take."""
+BETWEEN_TRIES = 0.1
+HEARD_EVERY = 0.01
 RECORDED_WITHIN = 60.0
 RECORDED_BEFORE_GIVEN_AWAY_WITHIN = 10.0
 
@@ -36,6 +39,9 @@ class AtLeastOnceLoop:
         self._beginning = beginning
         self._hand = Hand()
         self._stopping = False
+        self._closed = False
+        self._unsettled = False  # records may have been taken that did not reach the hand
+        self._aside = False  # partitions were paused that have records in hand
         self._not_recorded = 0
         self._most = records_between(policy)
         self._seconds = seconds_between(policy)
@@ -43,21 +49,26 @@ class AtLeastOnceLoop:
         self._serve_at = self._look_at = 0.0
 
     def records(self) -> Iterator[Record]:
-        hand = self._hand
-        now = time.monotonic
+        hand, now = self._hand, time.monotonic
+        records = hand.records  # the same list for good
+        is_counted = self._most < math.inf
+        self._begin()
         while not self._stopping:
-            if hand.empty():
+            if hand.at >= len(records):
                 self._refill(together(self._policy))
                 continue
-            record = hand.records[hand.at]
+            record = records[hand.at]
             yield record
-            if hand.now_done(record):
+            at = hand.at  # as in `hand.now_done`, which would be a call for every record
+            if at < len(records) and records[at] is record:
+                hand.at = at + 1
                 self._not_recorded += 1
-            if self._not_recorded >= self._most or now() >= self._look_at:
+            if now() >= self._look_at or (is_counted and self._not_recorded >= self._most):
                 self._between()
 
     def batches(self, most: int) -> Iterator[Batch]:
         hand = self._hand
+        self._begin()
         while not self._stopping:
             if hand.empty():
                 self._refill(most)
@@ -67,6 +78,10 @@ class AtLeastOnceLoop:
             self._not_recorded += hand.batch_done(batch)
             if self._not_recorded >= self._most or time.monotonic() >= self._look_at:
                 self._between()
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping
 
     def owns(self, record: Record) -> bool:
         return record.place in self._member.owned
@@ -79,26 +94,27 @@ class AtLeastOnceLoop:
         """Stay a member for so long, or until `stop`."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0 and not self._stopping:
-            self._serve(min(left, IDLE))
-
-    def _serve(self, seconds: float) -> None:
-        self._hand.add(self._member.take(1, seconds))
+            self._serve()
+            time.sleep(min(left, IDLE))
 
     def reposition(self, positions: Mapping[Place, Next]) -> None:
         """Go on from elsewhere, and record that as the progress."""
+        self._hear_out()
+        self._member.commit(positions)
         self._hand.drop(positions)
         self._member.seek(positions)
-        self._member.commit(positions)
 
-    def set_aside(self, places: Sequence[Place]) -> None:
-        """Hand nothing of these out; what is in hand is read again later."""
-        again = {place: at(record) for place, record in self._hand.first_not_done().items() if place in places}
-        self._hand.put_back(again)
-        self._member.seek(again)
+    def set_aside(self) -> None:
+        """Partitions were paused: what is in hand of them is read again later, except what is handed out now."""
+        self._aside = True
+        self._look_at = 0.0
 
     def close(self) -> None:
         """Record what is done, and leave."""
+        self.stop()
+        self._closed = True
         try:
+            self._member.hear_out(RECORDED_BEFORE_GIVEN_AWAY_WITHIN)
             self._record_at_last(RECORDED_WITHIN)
         finally:
             self._member.leave()
@@ -114,35 +130,83 @@ class AtLeastOnceLoop:
     def lost(self, places: Sequence[Place]) -> None:
         self._hand.drop(places)
 
+    def _begin(self) -> None:
+        """A loop begins, perhaps behind one that ended in the middle."""
+        if self._unsettled:
+            self._settle()
+        if self._aside:
+            self._put_aside()
+
+    def _settle(self) -> None:
+        """An error or an interrupt may have swallowed records on their way into the hand: they are read again."""
+        done = {place: after(record) for place, record in self._hand.last_done().items()}
+        recorded = self._beginning.positions(sorted(self._member.owned))
+        self._hand.clear()
+        self._member.seek({**recorded, **done})
+        self._unsettled = False
+
+    def _put_aside(self) -> None:
+        waiting = self._hand.first_not_done()
+        again = {place: at(record) for place, record in waiting.items() if self._member.is_paused(place)}
+        self._member.seek(again)
+        self._hand.put_back(again)
+        self._aside = False
+
     def _refill(self, most: int) -> None:
-        self._hand.add(self._member.take(most, min(IDLE, max(0.0, self._commit_at - time.monotonic()))))
-        self._serve_at = time.monotonic() + SERVED_EVERY
+        self._take(most, min(IDLE, max(0.0, self._commit_at - time.monotonic())))
         self._between()
+
+    def _take(self, most: int, wait: float) -> None:
+        self._unsettled = True
+        self._hand.add(self._member.take(most, wait))
+        self._unsettled = False
+        self._serve_at = time.monotonic() + SERVED_EVERY
+
+    def _serve(self) -> None:
+        """Let the client do what is due; a record at most comes with it, however many there are."""
+        self._take(1, 0)
+
+    def _hear_out(self) -> None:
+        """A commit under way could arrive behind the next one, and undo it."""
+        deadline = time.monotonic() + RECORDED_WITHIN
+        while self._member.committing and time.monotonic() < deadline:
+            self._serve()
+            time.sleep(HEARD_EVERY)
 
     def _between(self) -> None:
         """Between two records: what is due?"""
+        if self._closed:
+            return
         now = time.monotonic()
-        if self._not_recorded >= self._most or now >= self._commit_at:
+        if self._is_due(now):
             if isinstance(self._policy, Asynchronously):
                 self._record_later(self._policy.on_failure)
             else:
                 self._record()
             self._commit_at = time.monotonic() + self._seconds
         if now >= self._serve_at and not self._hand.empty():
-            self._serve(0)
-            self._serve_at = time.monotonic() + SERVED_EVERY
+            self._serve()
+        if self._aside:
+            self._put_aside()
         self._look_at = 0.0 if self._stopping else min(self._commit_at, self._serve_at)
 
+    def _is_due(self, now: float) -> bool:
+        """By the count, by the clock, or, where the count alone decides, because no more records came."""
+        if self._not_recorded >= self._most or now >= self._commit_at:
+            return True
+        return self._seconds == math.inf and self._not_recorded > 0 and self._hand.empty()
+
     def _record(self) -> None:
-        """Record what is done, and wait for it; hands nothing out until it is."""
+        """Record what is done, and wait for it; hands nothing out until it is, or is another member's to do."""
         deadline = time.monotonic() + RECORDED_WITHIN
         while True:
             try:
                 self._commit()
-            except TryAgain:
+            except (Fenced, TryAgain):
                 if time.monotonic() > deadline:
                     raise
-                self._serve(0.1)  # a rebalance may be what is in the way
+                self._serve()  # a rebalance may be what is in the way, or the news that we are out
+                time.sleep(BETWEEN_TRIES)
             else:
                 return
 
@@ -152,23 +216,21 @@ class AtLeastOnceLoop:
         while True:
             try:
                 self._commit()
+            except Fenced:
+                return  # not ours any more: the new owner does it again
             except TryAgain:
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(0.1)
+                time.sleep(BETWEEN_TRIES)
             else:
                 return
 
     def _commit(self) -> None:
         progress = dict(self._hand.last_done())
         self._not_recorded = 0
-        if not progress:
-            return
-        try:
+        if progress:
             self._member.commit({place: after(record) for place, record in progress.items()})
-        except Fenced:
-            return  # not ours any more: the new owner does it again; the client learns it with its next answer
-        self._hand.recorded(progress)
+            self._hand.recorded(progress)
 
     def _record_later(self, on_failure: Callable[[KeptError], object] | None) -> None:
         """Record without waiting. While one is under way none is sent: a newer one follows, never an older."""

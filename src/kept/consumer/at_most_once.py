@@ -15,6 +15,8 @@ from kept.errors import Fenced, FixConfiguration, KeptError, TryAgain
 
 IDLE = 0.5
 SERVED_EVERY = 1.0
+BETWEEN_TRIES = 0.1
+HEARD_WITHIN = 10.0
 RECORDED_WITHIN = 60.0
 
 
@@ -37,11 +39,15 @@ class AtMostOnceLoop:
         self._told: KeptError | None = None
         self._failing_since: float | None = None
         self._stopping = False
+        self._closed = False
+        self._unsettled = False  # records may have been taken, or committed, that did not reach the hand
+        self._aside = False  # partitions were paused that have records in hand
         self._serve_at = 0.0
 
     def records(self) -> Iterator[Record]:
         hand = self._hand
         now = time.monotonic
+        self._begin()
         while not self._stopping:
             if hand.empty():
                 self._refill()
@@ -49,12 +55,12 @@ class AtMostOnceLoop:
             record = hand.records[hand.at]
             hand.at += 1  # before it is handed out: whatever the body does, it was this one's only time
             yield record
-            if now() >= self._serve_at and not hand.empty():
-                self._serve(0)
-                self._serve_at = now() + SERVED_EVERY
+            if now() >= self._serve_at:
+                self._between()
 
     def batches(self, most: int) -> Iterator[Batch]:
         hand = self._hand
+        self._begin()
         while not self._stopping:
             if hand.empty():
                 self._refill()
@@ -67,6 +73,12 @@ class AtMostOnceLoop:
                     "at-most-once acknowledges nothing: a record is done before it is handed out",
                     way_out="leave the batch without acknowledging, or choose at-least-once",
                 )
+            if time.monotonic() >= self._serve_at:
+                self._between()
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping
 
     def owns(self, record: Record) -> bool:  # noqa: ARG002 - committed before it was handed out: ours, whoever owns it
         return True
@@ -78,10 +90,8 @@ class AtMostOnceLoop:
         """Stay a member for so long, or until `stop`."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0 and not self._stopping:
-            self._serve(min(left, IDLE))
-
-    def _serve(self, seconds: float) -> None:
-        self._ahead += self._member.take(1, seconds)
+            self._serve()
+            time.sleep(min(left, IDLE))
 
     def reposition(self, positions: Mapping[Place, Next]) -> None:  # noqa: ARG002 - refused, whatever they are
         raise FixConfiguration(
@@ -89,18 +99,25 @@ class AtMostOnceLoop:
             way_out="`kept groups reset` moves a group that has no members; or read under another group",
         )
 
-    def set_aside(self, places: Sequence[Place]) -> None:
-        """Hand nothing of these out; they are read again later."""
-        self._member.seek(self._un_read(places))
+    def set_aside(self) -> None:
+        """Partitions were paused: what is in hand of them is un-read, and read again later."""
+        self._aside = True
+        self._serve_at = 0.0
 
     def close(self) -> None:
         """Un-read what was not handed out, and leave."""
+        self.stop()
+        self._closed = True
         try:
+            self._member.hear_out(HEARD_WITHIN)
             self._un_read([*self._member.owned])
         finally:
             self._member.leave()
 
     def assigned(self, places: Sequence[Place]) -> Mapping[Place, Next]:
+        """What is in hand of these is from before they were lost: others went on behind it, it cannot be un-read."""
+        self._hand.put_back(places)
+        self._pending = [record for record in self._pending if record.place not in places]
         return self._beginning.positions(places)
 
     def revoked(self, places: Sequence[Place]) -> None:
@@ -110,15 +127,62 @@ class AtMostOnceLoop:
         """What is in hand was committed by us: nobody else does it, and we still may. The rest is not ours."""
         self._ahead = [record for record in self._ahead if record.place not in places]
 
+    def _begin(self) -> None:
+        """A loop begins, perhaps behind one that ended in the middle."""
+        if self._unsettled:
+            self._settle()
+        if self._aside:
+            self._put_aside()
+
+    def _settle(self) -> None:
+        """An error or an interrupt came between taking, committing and the hand: what is recorded tells."""
+        self._member.hear_out(HEARD_WITHIN)
+        recorded = self._beginning.positions(sorted(self._member.owned))
+        known = {id(record) for record in self._hand.records}
+        waiting = self._hand.records[self._hand.at :] + [each for each in self._pending if id(each) not in known]
+        self._hand.clear()
+        self._hand.add(
+            record
+            for record in waiting
+            if record.place not in recorded or record.offset < recorded[record.place].offset
+        )
+        self._pending, self._ahead, self._told = [], [], None
+        self._member.seek(recorded)
+        self._unsettled = False
+
+    def _put_aside(self) -> None:
+        self._unsettled = True
+        self._member.seek(self._un_read([place for place in self._member.owned if self._member.is_paused(place)]))
+        self._unsettled = self._aside = False
+
+    def _between(self) -> None:
+        """Between two records: the member is heard of, however long they take."""
+        if self._closed:
+            return
+        if self._aside:
+            self._put_aside()
+        if not self._hand.empty():
+            self._serve()
+        self._serve_at = time.monotonic() + SERVED_EVERY
+
+    def _serve(self) -> None:
+        """Let the client do what is due; a record at most comes with it, however many there are."""
+        before, self._unsettled = self._unsettled, True
+        self._ahead += self._member.take(1, 0)
+        self._unsettled = before
+
     def _refill(self) -> None:
         """Bring committed records into the hand."""
+        self._unsettled = True
         if not self._asynchronous:
             self._commit(self._taken(IDLE))
         else:
             if not self._pending:
                 self._commit_later(self._taken(IDLE))
             self._hear_of_pending()
-            self._commit_later(self._taken(0))  # while those in hand are handed out
+            if not self._pending:
+                self._commit_later(self._taken(0))  # while those in hand are handed out
+        self._unsettled = False
         self._serve_at = time.monotonic() + SERVED_EVERY
 
     def _taken(self, wait: float) -> list[Record]:
@@ -129,13 +193,16 @@ class AtMostOnceLoop:
     def _commit(self, records: list[Record]) -> None:
         if not records:
             return
+        self._pending = records
         try:
             self._member.commit(_behind(records))
         except KeptError as error:
+            self._pending = []
             self._not_committed(records, error)
         else:
             self._failing_since = None
             self._hand.add(records)
+            self._pending = []
 
     def _commit_later(self, records: list[Record]) -> None:
         if records:
@@ -146,14 +213,22 @@ class AtMostOnceLoop:
         self._told = error
 
     def _hear_of_pending(self) -> None:
+        pause = 0.001
         while self._member.committing:
-            self._serve(0.05)
-        pending, self._pending = self._pending, []
-        error, self._told = self._told, None
+            if self._stopping:
+                return  # un-read at the end
+            self._serve()  # brings a record at most, so that no more are hoarded the longer it takes
+            if self._member.committing:
+                time.sleep(pause)
+                pause = min(BETWEEN_TRIES, pause * 2)
+        pending, error = self._pending, self._told
+        self._told = None
         if error is None:
             self._failing_since = None
             self._hand.add(pending)
+            self._pending = []
             return
+        self._pending = []
         if self._on_failure is not None:
             self._on_failure(error)
         ahead, self._ahead = self._ahead, []
@@ -167,24 +242,31 @@ class AtMostOnceLoop:
         if time.monotonic() - self._failing_since > RECORDED_WITHIN:
             raise error
         self._member.seek({place: at(record) for place, record in _first(records).items()})
-        self._serve(0.1)  # a rebalance may be what is in the way
+        self._serve()  # a rebalance may be what is in the way
+        time.sleep(BETWEEN_TRIES)
 
     def _un_read(self, places: Sequence[Place]) -> dict[Place, Next]:
         """Set the progress of these partitions back to the first record that was not handed out."""
         waiting = [*self._hand.records[self._hand.at :], *self._pending]
         back = {place: at(record) for place, record in _first(waiting).items() if place in places}
-        again = {place: at(record) for place, record in _first([*waiting, *self._ahead]).items() if place in places}
+        ahead = {place: at(record) for place, record in _first(self._ahead).items() if place in places}
         self._ahead = [record for record in self._ahead if record.place not in places]
-        if back:
-            try:
+        try:
+            if back:
                 self._member.commit(back)
-            except Fenced:
-                return {}  # certainly not set back: they stay ours to hand out
-            except KeptError:
-                pass  # nobody knows: to hand them out might be the second time
+        except Fenced:
+            return ahead  # certainly not set back: they stay ours to hand out
+        except KeptError:
+            pass  # nobody knows: to hand them out might be the second time
+        except BaseException:
+            self._forget(places)
+            raise
+        self._forget(places)
+        return {**ahead, **back}
+
+    def _forget(self, places: Sequence[Place]) -> None:
         self._hand.put_back(places)
         self._pending = [record for record in self._pending if record.place not in places]
-        return again
 
 
 def _behind(records: Sequence[Record]) -> dict[Place, Next]:

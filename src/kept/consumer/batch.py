@@ -14,6 +14,7 @@ class Batch(Sequence[Record]):
 
     Progress follows the unbroken row of acknowledged records from the first on, per partition. What was not
     acknowledged comes again in the next batch; what was acknowledged behind it does not, unless this process dies.
+    A body that raises, or breaks, leaves all of it to be done again.
     """
 
     def __init__(self, records: list[Record]) -> None:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from itertools import takewhile
 from typing import TypeAlias
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -28,7 +29,8 @@ class Beginning:
     """Finds the positions of partitions that have just become ours, and seeds them when the group is new.
 
     The member that owns partition 0 seeds all partitions in one commit, so that no two beginnings mix; the others
-    wait for it. Partitions added to the topic later begin at their beginning: whatever they hold is new.
+    wait for it. Partitions added to the topic later begin at their beginning: whatever they hold is new. Where births
+    are not written down, every member seeds its own partitions: reading again from the beginning is allowed there.
     """
 
     def __init__(self, member: Membership, start: From, births: Births | None, sign: Sign | None = None) -> None:
@@ -36,7 +38,7 @@ class Beginning:
         self._start = start
         self._births = births  # none where reading again from the beginning is allowed
         self._sign = sign or (lambda _, position: position)
-        self._known: set[str] = set()
+        self._known: dict[str, int] = {}
 
     def positions(self, places: Sequence[Place]) -> Mapping[Place, Next]:
         found = self._committed(places)
@@ -48,40 +50,58 @@ class Beginning:
 
     def _write_birth(self, topic: str) -> None:
         """Written by whoever finds progress and no birth: a founder may have died in between."""
-        if self._births is not None and topic not in self._known:
-            self._births.write(topic)
-            self._known.add(topic)
+        if self._births is None:
+            return
+        numbers = self.numbers(topic)
+        if self._known.get(topic) == len(numbers):
+            return
+        committed = self._committed([(topic, number) for number in numbers])
+        begun = len(list(takewhile(lambda number: committed[topic, number] is not None, numbers)))
+        if begun:
+            self._births.write(topic, begun)
+            self._known[topic] = begun
 
     def _begin(self, topic: str, places: Sequence[Place]) -> dict[Place, Next]:
         """Positions for this topic's partitions, some of which have none."""
         everywhere = [(topic, number) for number in self.numbers(topic)]
         committed = self._committed(everywhere)
         there = {place: position for place, position in committed.items() if position is not None}
+        missing = [place for place in places if place[0] == topic and place not in there]
+        if self._births is None:
+            return {**there, **self._seed(self.starts(missing))}
         if not there:
             return self._birth(topic, everywhere, places)
-        missing = [place for place in places if place[0] == topic and place not in there]
-        lost = [number for _, number in missing if (topic, number) < max(there)]
-        if lost and self._births is not None:
+        born = self._births.partitions(topic) or 1 + max(number for _, number in there)
+        if lost := [number for _, number in missing if number < born]:
             raise ProgressLost(
                 f"no progress is recorded for partitions {lost} of {topic}, though there is for others",
                 way_out="find who deleted it; set it by hand: `kept groups reset`",
             )
         for place in missing:
-            logger.warning("%s[%d] has no recorded progress: it is read from its beginning", *place)
-        seeds = {place: self._sign(place, Next(self.watermarks(place)[0])) for place in missing}
-        self._member.commit(seeds)
-        return {**there, **seeds}
+            logger.warning("%s[%d] is new to the group: it is read from its beginning", *place)
+        return {**there, **self._seed({place: Next(self._member.ends(place)[0]) for place in missing})}
 
     def _birth(self, topic: str, everywhere: Sequence[Place], places: Sequence[Place]) -> dict[Place, Next]:
         if self._births is not None:
             self._births.refuse_second(topic)
         if (topic, 0) in places or (topic, 0) in self._member.owned:
-            seeds = {place: self._sign(place, start) for place, start in self.starts(everywhere).items()}
-            self._member.commit(seeds)
-            return seeds
-        if self._births is None:
-            return self.starts(everywhere)
+            return self._seed(self.starts(everywhere))
         return self._wait_for_founder(topic, everywhere)
+
+    def _seed(self, starts: Mapping[Place, Next]) -> dict[Place, Next]:
+        """Record where partitions begin; a coordinator that has just moved is asked again."""
+        seeds = {place: self._sign(place, start) for place, start in starts.items()}
+        deadline = time.monotonic() + STABLE_WITHIN
+        while seeds:
+            try:
+                self._member.commit(seeds)
+            except TryAgain:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+            else:
+                break
+        return seeds
 
     def _wait_for_founder(self, topic: str, everywhere: Sequence[Place]) -> dict[Place, Next]:
         deadline = time.monotonic() + ANSWER_WITHIN
@@ -99,7 +119,7 @@ class Beginning:
         if isinstance(self._start, datetime):
             return self._at_time(places, self._start)
         which = 1 if self._start is Start.END else 0
-        return {place: Next(self.watermarks(place)[which]) for place in places}
+        return {place: Next(self._member.ends(place)[which]) for place in places}
 
     def _at_time(self, places: Sequence[Place], moment: datetime) -> dict[Place, Next]:
         milliseconds = int(moment.timestamp() * 1000)
@@ -110,19 +130,10 @@ class Beginning:
             raise reading_error(failure.args[0], places[0][0]) from failure
         return {
             (answer.topic, answer.partition): Next(
-                answer.offset if answer.offset >= 0 else self.watermarks((answer.topic, answer.partition))[1]
+                answer.offset if answer.offset >= 0 else self._member.ends((answer.topic, answer.partition))[1]
             )
             for answer in answers
         }
-
-    def watermarks(self, place: Place) -> tuple[int, int]:
-        try:
-            ends = self._member.client.get_watermark_offsets(TopicPartition(*place), timeout=ANSWER_WITHIN)
-        except KafkaException as failure:
-            raise reading_error(failure.args[0], place[0]) from failure
-        if ends is None:
-            raise TryAgain(f"the leader of {place[0]}[{place[1]}] does not answer", way_out="see that the brokers run")
-        return ends
 
     def numbers(self, topic: str) -> list[int]:
         try:

@@ -1,6 +1,7 @@
 """The births of groups, written down where offsets cannot expire with the group: missing later means lost.
 
-A record of the carrier topic says that a group has begun to read a topic; it is kept by compaction for good.
+A record of the carrier topic says that a group has begun to read the first so many partitions of a topic; it is
+kept by compaction for good.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Births:
 
     def refuse_second(self, topic: str) -> None:
         """A group without any progress, of which a birth is known, has lost it; or its topic is another one now."""
-        born = self._topic_ids(topic)
+        born = self._born(topic)
         if not born:
             return
         now = self._sources.topic_ids([topic])[topic]
@@ -38,21 +39,26 @@ class Births:
                 way_out="set it by hand where the effects stand: `kept groups reset`, or choose a new name",
             )
         raise SourceChanged(
-            f"group {self._group} has read another topic named {topic}, which was deleted: its id was {born[-1]}",
+            f"group {self._group} has read another topic named {topic}, which was deleted: its id was {[*born][-1]}",
             way_out="choose a new name for the new topic",
         )
 
-    def write(self, topic: str) -> None:
+    def partitions(self, topic: str) -> int:
+        """So many partitions, from the first on, were begun in this very topic."""
+        born = self._born(topic)
+        return born.get(self._sources.topic_ids([topic])[topic], 0) if born else 0
+
+    def write(self, topic: str, partitions: int) -> None:
         """Once written, it stays."""
         topic_id = self._sources.topic_ids([topic])[topic]
-        if topic_id in self._topic_ids(topic):
+        if self._born(topic).get(topic_id, -1) >= partitions:
             return
         make_carrier(self._sources.admin)
         told: list[KafkaError | None] = []
         client = Producer({**self._settings, "acks": "all", "enable.idempotence": True})
         client.produce(
             CARRIER,
-            key=json.dumps(["birth", self._group, topic, topic_id]).encode(),
+            key=json.dumps(["birth", self._group, topic, topic_id, partitions]).encode(),
             value=b"{}",
             on_delivery=lambda error, _: told.append(error),
         )
@@ -62,16 +68,16 @@ class Births:
                 f"the birth of group {self._group} could not be written to {CARRIER}", way_out="try again later"
             )
 
-    def _topic_ids(self, topic: str) -> list[str]:
-        """The ids under which this group has read a topic of that name."""
-        found = []
+    def _born(self, topic: str) -> dict[str, int]:
+        """The ids under which this group has read a topic of that name, and how many partitions of each."""
+        found: dict[str, int] = {}
         for key in self._keys():
             try:
-                kind, group, name, topic_id = json.loads(key)
-            except ValueError:
+                kind, group, name, topic_id, partitions = json.loads(key)
+            except (TypeError, ValueError):
                 continue  # not a birth
             if (kind, group, name) == ("birth", self._group, topic):
-                found.append(str(topic_id))
+                found[topic_id] = max(int(partitions), found.get(topic_id, 0))
         return found
 
     def _keys(self) -> list[bytes]:
@@ -83,6 +89,7 @@ class Births:
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
+                "isolation.level": "read_uncommitted",  # births are in no transaction, and wait for nobody's
             }
         )
         keys: list[bytes] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
     Loop = AtLeastOnceLoop | AtMostOnceLoop | IntoKafkaLoop | IntoPostgresLoop
 Plain = AtLeastOnceLoop | AtMostOnceLoop
-ENDED_BY_BROKER_AFTER = {"transaction.timeout.ms": 10_000}
-"""A member that dies leaves its transaction open, and the next one waits for its end."""
+ENDED_BY_BROKER_AFTER = 10.0
+"""A member that dies leaves its transaction open for so many seconds, and the next one waits for its end."""
 _CONNECTION = ("security.", "sasl.", "ssl.", "client.", "broker.address.", "socket.", "enable.ssl", "https.", "oauth")
 
 
@@ -62,17 +63,15 @@ class Consumer:
         self.guarantee = guarantee
         self.group = _group(guarantee, group)
         self._bootstrap = bootstrap
-        self._start = start
+        self._start = _checked_start(start)
         self._connection = {name: value for name, value in overrides.items() if name.startswith(_CONNECTION)}
         self._plain_settings = {"log_level": 0, **self._connection, "bootstrap.servers": bootstrap}
         settings = merge(consumer_settings(guarantee, self.group), overrides)
         self._member = Membership(
             {"log_level": 0, **settings, "bootstrap.servers": bootstrap},
-            [topics] if isinstance(topics, str) else list(topics),
+            _names(topics),
         )
-        self._loop: Plain | IntoKafkaLoop | IntoPostgresLoop | None = _plain_loop(
-            self._member, guarantee, commit, self._beginning
-        )
+        self._loop: Loop | None = _plain_loop(self._member, guarantee, commit, self._beginning)
         self._joined = False
         self._closed = False
 
@@ -82,6 +81,8 @@ class Consumer:
 
     def batches(self, most: int = 500) -> Iterator[Batch]:
         """Records, up to so many at once, as soon as there are any; see `Batch` for what is done when."""
+        if most < 1:
+            raise FixConfiguration(f"a batch of at most {most} records is none", way_out="give 1 or more")
         return self._plain().batches(most)
 
     def run(
@@ -102,25 +103,27 @@ class Consumer:
         seconds: float = 0.5,
         retry: Retry | None = None,
         dead_letters: str | None = None,
+        until: Mapping[Place, int] | None = None,
         **producer_overrides: object,
     ) -> None:
         """Send what `transform` makes of each record, exactly once, until `stop()`, SIGTERM or SIGINT.
 
         It returns an `Output`, several, or None. The output and the source's positions are committed together every
         so many seconds; a read_committed reader sees all of a transaction or nothing. A record that keeps raising,
-        or that the broker refuses, is buried in `dead_letters` within the same transaction.
+        or that the broker refuses, is buried in `dead_letters` within the same transaction. `until` names offsets
+        by (topic, partition): nothing at or behind them is done, and all before them makes it return.
         """
         if not isinstance(self.guarantee, ExactlyOnce):
             raise _no_transactions(self.guarantee)
         if self._loop is None:
-            self._loop = self._into_kafka_loop(self.guarantee, producer_overrides)
+            self._loop = self._into_kafka_loop(self.guarantee, seconds, producer_overrides)
         if not isinstance(self._loop, IntoKafkaLoop):
             raise FixConfiguration(
                 "this consumer is in use for another sink", way_out="make another one, with a new name"
             )
         self._join(self._loop)
         with self.stopped_by_signals():
-            self._loop.run(transform, seconds, Giving(retry or Retry(), dead_letters))
+            self._loop.run(transform, seconds, Giving(retry or Retry(), dead_letters), until or {})
 
     def into_postgres(
         self,
@@ -170,21 +173,28 @@ class Consumer:
         return frozenset(self._member.owned)
 
     def pause(self, *places: Place) -> None:
-        """Hand out nothing of these partitions, of any when none is named, until `resume`."""
-        chosen = list(places) or sorted(self._member.owned)
-        self._plain().set_aside(chosen)
-        self._member.pause(chosen)
+        """Hand out nothing of these partitions, of any when none is named, until `resume`.
+
+        Inside the body of a loop, the record in hand is done as ever, and the rest comes again later.
+        """
+        loop = self._plain()
+        self._member.pause(places)
+        loop.set_aside()
 
     def resume(self, *places: Place) -> None:
         """Hand out records of these partitions again, of all when none is named."""
-        self._member.resume(list(places) or sorted(self._member.owned))
+        self._plain()
+        self._member.resume(places)
 
     def replay(self, positions: Mapping[Place, int]) -> None:
         """Go on from these offsets, back or forth, and record that as the progress. At-least-once only."""
-        self._plain().reposition({place: Next(offset) for place, offset in positions.items()})
+        loop = self._plain()
+        for place, offset in positions.items():
+            self._refuse_position(place, offset)
+        loop.reposition({place: Next(offset) for place, offset in positions.items()})
 
     def close(self) -> None:
-        """Record what is done, and leave the group."""
+        """Record what is done, and leave the group; a loop that is still running ends."""
         if not self._closed:
             self._closed = True
             if self._loop is None:
@@ -210,7 +220,22 @@ class Consumer:
         self._join(loop)
         return loop
 
+    def _refuse_position(self, place: Place, offset: int) -> None:
+        """Kafka would take any position of any partition, another member's too."""
+        if place not in self._member.owned:
+            raise FixConfiguration(
+                f"{place} is not ours at the moment: {sorted(self._member.owned)} are",
+                way_out="replay a partition of `partitions`, inside the loop",
+            )
+        first, end = self._member.ends(place)
+        if not first <= offset <= end:
+            raise FixConfiguration(
+                f"{place} has no offset {offset}", way_out=f"its records are {first} to {end - 1}; {end} is its end"
+            )
+
     def _join(self, loop: Loop) -> None:
+        if self._closed:
+            raise FixConfiguration("this consumer is closed", way_out="make another one")
         if not self._joined:
             self._member.join(loop)
             self._joined = True
@@ -221,7 +246,9 @@ class Consumer:
         sources = Sources(self._plain_settings)
         return Beginning(self._member, self._start, Births(self._plain_settings, self.group, sources))
 
-    def _into_kafka_loop(self, guarantee: ExactlyOnce, overrides: Mapping[str, object]) -> IntoKafkaLoop:
+    def _into_kafka_loop(
+        self, guarantee: ExactlyOnce, seconds: float, overrides: Mapping[str, object]
+    ) -> IntoKafkaLoop:
         sources = Sources(self._plain_settings)
         births = Births(self._plain_settings, self.group, sources)
         beginning = Beginning(
@@ -230,13 +257,15 @@ class Consumer:
             births,
             lambda place, position: signed(position, sources.topic_ids([place[0]])[place[0]]),
         )
-        settings = merge(producer_settings(guarantee), {**ENDED_BY_BROKER_AFTER, **self._connection, **overrides})
+        patience = {"transaction.timeout.ms": int(1000 * max(ENDED_BY_BROKER_AFTER, 2 * seconds))}
+        settings = merge(producer_settings(guarantee), {**patience, **self._connection, **overrides})
         outgoing = Outgoing({"log_level": 0, **settings, "bootstrap.servers": self._bootstrap}, self.group)
         return IntoKafkaLoop(self._member, beginning, sources, outgoing, self.group)
 
     def _graveyard(self, topic: str | None) -> Graveyard | nullcontext[None]:
         if topic is None:
             return nullcontext()
+        self._member.require(topic)  # told now, not when the first record is given up
         return Graveyard(self._bootstrap, topic, self.guarantee, self.group, self._connection)
 
 
@@ -255,6 +284,10 @@ def _in_use() -> FixConfiguration:
 def _plain_loop(
     member: Membership, guarantee: Guarantee, policy: Policy | None, beginning: Callable[[], Beginning]
 ) -> Plain | None:
+    if policy is not None and not isinstance(policy, Policy):
+        raise FixConfiguration(
+            f"{policy!r} is no policy", way_out="choose Every(), AfterEach(), AfterBatch() or Asynchronously()"
+        )
     match guarantee:
         case AtLeastOnce():
             return AtLeastOnceLoop(member, policy or Every(), beginning())
@@ -274,7 +307,26 @@ def _plain_loop(
             return None
 
 
+def _names(topics: str | Sequence[str]) -> list[str]:
+    names = [topics] if isinstance(topics, str) else list(topics)
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise FixConfiguration("no topic is named", way_out="name the topic, or several, to be read")
+    return names
+
+
+def _checked_start(start: object) -> From:
+    if not isinstance(start, (Start, datetime)):
+        raise FixConfiguration(
+            f"a group cannot begin at {start!r}", way_out="say Start.BEGINNING, Start.END or a datetime"
+        )
+    return start
+
+
 def _group(guarantee: Guarantee, group: str | None) -> str:
+    if not isinstance(guarantee, (AtMostOnce, AtLeastOnce, ExactlyOnce)):
+        raise FixConfiguration(
+            f"{guarantee!r} is no guarantee", way_out="say AtMostOnce(), AtLeastOnce() or ExactlyOnce('a-name')"
+        )
     if isinstance(guarantee, ExactlyOnce):
         if group is not None:
             raise FixConfiguration(

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from kept.consumer.batch import Batch
-from kept.consumer.records import Place, Record
+from kept.consumer.records import Place, Record, last_of_each
+
+KEPT_BEHIND = 1000
+"""A hand that never runs empty forgets what is done after so many records."""
 
 
 class Hand:
@@ -22,9 +25,9 @@ class Hand:
         return self.at >= len(self.records)
 
     def add(self, records: Iterable[Record]) -> None:
-        if self.empty():
+        if self.empty() or self.at >= KEPT_BEHIND:
             self._count()
-            self.records.clear()
+            del self.records[: self.at]
             self.at = self._counted = 0
         self.records.extend(records)
 
@@ -86,6 +89,13 @@ class Hand:
         for place in places:
             self._ahead.pop(place, None)
 
+    def clear(self) -> None:
+        """Take everything out that is not done: all of it will be read again."""
+        self._count()
+        self.records.clear()
+        self.at = self._counted = 0
+        self._ahead.clear()
+
     def first_not_done(self) -> dict[Place, Record]:
         """Where each partition must be read from again if what is in hand is thrown away."""
         first: dict[Place, Record] = {}
@@ -95,7 +105,7 @@ class Hand:
 
     def _count(self) -> None:
         if self._counted < self.at:
-            self._done.update((record.place, record) for record in self.records[self._counted : self.at])
+            self._done.update(last_of_each(self.records[self._counted : self.at]))
             self._counted = self.at
         if self._ahead:
             self._catch_up()

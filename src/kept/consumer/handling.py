@@ -30,28 +30,32 @@ def handle_all(
         except KeptError:
             raise
         except Exception as failed:  # noqa: BLE001 - whatever the handler raises is about the record
-            _try_again(loop, record, handler, failed, retry or Retry(), graveyard)
+            if not _done_at_last(loop, record, handler, failed, retry or Retry(), graveyard):
+                return  # stopped before it was given up: it is not done, and comes again
 
 
-def _try_again(
+def _done_at_last(
     loop: AtLeastOnceLoop | AtMostOnceLoop,
     record: Record,
     handler: Handler,
     failed: Exception,
     retry: Retry,
     graveyard: Graveyard | None,
-) -> None:
+) -> bool:
+    """Try again, then bury; False when the loop was stopped meanwhile."""
+
     def wait(delay: float) -> bool:
         loop.wait(delay)
-        return loop.owns(record)
+        return loop.owns(record) and not loop.stopping
 
     try:
         insist(lambda: handler(record), failed, retry, wait)
     except NoLongerOurs:
-        return  # the new owner does it
+        return not loop.stopping  # where another member owns it now, that one does it
     except KeptError:
         raise
     except Exception as last:
         if graveyard is None:
             raise
         graveyard.bury(record, last)
+    return True

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 from confluent_kafka import TopicPartition
@@ -18,31 +18,22 @@ from confluent_kafka import TopicPartition
 from kept.consumer.beginning import Beginning
 from kept.consumer.dead_letters import bury, headers_of
 from kept.consumer.membership import Membership, Next, after
-from kept.consumer.outgoing import Ended, Outgoing, Output, Refused, Transaction
+from kept.consumer.outgoing import Ended, Outgoing, Output, Refused
 from kept.consumer.records import Place, Record
 from kept.consumer.retrying import Giving, NoLongerOurs, insist
 from kept.consumer.sources import Sources, refuse_changed, refuse_strange, signed
-from kept.errors import KeptError, ProgressLost, TryAgain
+from kept.consumer.window import Limit, Window
+from kept.errors import FixConfiguration, KeptError, ProgressLost, TryAgain
 
 logger = logging.getLogger("kept")
 IDLE = 0.5
+SERVED_EVERY = 1.0
+"""A member is heard of at least so often, however long its records take."""
 TAKEN_TOGETHER = 1000
-MOST = 200_000
 GIVEN_UP_AFTER = 300.0
+ASSIGNED_WITHIN = 60.0
 Transform: TypeAlias = Callable[[Record], Output | Iterable[Output] | None]
-
-
-@dataclass
-class Window:
-    """What the open transaction holds: which records are done in it, and how many."""
-
-    transaction: Transaction
-    done: dict[Place, Record] = field(default_factory=dict)
-    count: int = 0
-
-    def add(self, records: Sequence[Record]) -> None:
-        self.done.update((record.place, record) for record in records)
-        self.count += len(records)
+Until: TypeAlias = Mapping[Place, int]
 
 
 class IntoKafkaLoop:
@@ -58,32 +49,33 @@ class IntoKafkaLoop:
         self._group = group
         self._giving = Giving()
         self._seconds = 0.5
+        self._until: Until = {}
         self._window: Window | None = None
         self._waiting: list[Record] = []
         self._topic_ids: dict[str, str] = {}
-        self._limit = MOST  # records a transaction: halved when one is refused, until the poison stands alone
-        self._poison: dict[Place, tuple[int, KeptError]] = {}
+        self._limit = Limit(outgoing.longest)
+        self._poison: dict[tuple[Place, int], KeptError] = {}
+        self._rebalances = 0
+        self._served = 0.0
         self._must_rewind = False
         self._failing_since: float | None = None
+        self._not_assigned: BaseException | None = None
         self._stopping = False
 
-    def run(self, transform: Transform, seconds: float, giving: Giving) -> None:
-        """Until `stop`; what is done by then is committed."""
-        self._seconds, self._giving = seconds, giving
-        while not self._stopping:
-            try:
-                if self._must_rewind:
-                    self._rewind()
-                self._take(transform)
-                if self._is_due():
-                    self._commit()
-            except (Ended, TryAgain) as reason:
-                self._abort()
-                self._heed(reason)
+    def run(self, transform: Transform, seconds: float, giving: Giving, until: Until) -> None:
+        """Until `stop`, or until these positions are reached; what is done by then is committed."""
+        if not 0 < seconds <= self._outgoing.longest / 2:
+            raise FixConfiguration(
+                f"a transaction every {seconds} s: the broker ends one after {self._outgoing.longest:.0f} s",
+                way_out="give seconds above 0, and a transaction.timeout.ms of at least twice as long",
+            )
+        self._seconds, self._giving, self._until = seconds, giving, until
         try:
-            self._commit()
-        except (Ended, TryAgain) as reason:
-            logger.warning("the last transaction was not committed, and will be done again: %s", reason)
+            self._go_on(transform)
+            self._must_rewind = True  # what is in hand was not done, and is read again
+        except BaseException:
+            self._abort()
+            raise
 
     def stop(self) -> None:
         self._stopping = True
@@ -97,90 +89,163 @@ class IntoKafkaLoop:
             self._member.leave()
 
     def assigned(self, places: Sequence[Place]) -> Mapping[Place, Next]:
+        """Where to begin; brokers that are away are waited for, since the group does not ask a second time."""
+        self._rebalances += 1
+        deadline = time.monotonic() + ASSIGNED_WITHIN
+        while True:
+            try:
+                return self._begin(places)
+            except BaseException as error:
+                if not isinstance(error, TryAgain) or time.monotonic() > deadline:
+                    self._not_assigned = error
+                    raise
+                time.sleep(0.2)
+
+    def revoked(self, places: Sequence[Place]) -> None:
+        """The last moment at which the transaction's positions are ours to commit."""
+        self._rebalances += 1
+        self._waiting = [record for record in self._waiting if record.place not in places]
+        try:
+            self._commit()
+        except (Ended, TryAgain) as reason:
+            self._go_back(reason)
+
+    def lost(self, places: Sequence[Place]) -> None:  # noqa: ARG002 - the transaction is one: all of it is aborted
+        self._rebalances += 1
+        self._abort()
+
+    def _go_on(self, transform: Transform) -> None:
+        while not self._stopping and not self._is_finished():
+            try:
+                if self._must_rewind:
+                    self._rewind()
+                self._take(transform)
+                if self._is_due():
+                    self._commit()
+            except (Ended, TryAgain) as reason:
+                self._go_back(reason)
+                time.sleep(0.1)
+        try:
+            self._commit()
+        except (Ended, TryAgain) as reason:
+            self._go_back(reason)
+            logger.warning("the last transaction was not committed, and will be done again: %s", reason)
+
+    def _begin(self, places: Sequence[Place]) -> Mapping[Place, Next]:
         self._topic_ids.update(self._sources.topic_ids(list(dict.fromkeys(topic for topic, _ in places))))
         positions = self._beginning.positions(places)
         for place, position in positions.items():
             refuse_strange(place, position, self._topic_ids[place[0]])
         return positions
 
-    def revoked(self, places: Sequence[Place]) -> None:
-        """The last moment at which the transaction's positions are ours to commit."""
-        self._waiting = [record for record in self._waiting if record.place not in places]
-        try:
-            self._commit()
-        except (Ended, TryAgain) as reason:
-            self._heed(reason)
-
-    def lost(self, places: Sequence[Place]) -> None:  # noqa: ARG002 - the transaction is one: all of it is aborted
-        self._abort()
-
     def _take(self, transform: Transform) -> None:
-        """Transform the next records inside the transaction."""
+        """Transform the next records, then send what came of them: no transaction's clock runs for a slow transform."""
         records = self._next()
         if not records or self._must_rewind:  # a rebalance came with them, and they are read again
             return
-        window = self._open()
-        send = window.transaction.send
-        for number, record in enumerate(records):
-            try:
-                outputs = _ready(transform(record)) if not self._poison else self._outputs(record, transform)
-            except KeptError:
-                raise
-            except Exception as failed:  # noqa: BLE001 - the record's own trouble: what came before goes on without it
-                window.add(records[:number])
-                self._waiting = [*records[number + 1 :], *self._waiting]
-                self._insist(record, transform, failed)
-                return
-            try:
-                for output in outputs:
-                    send(output)
-            except Refused as refused:
-                self._found(record, refused.refusal)
-                raise
-        window.add(records)
+        began = time.monotonic()
+        outputs, failed = self._transformed(records, transform, began + self._seconds)
+        done, rest = records[: len(outputs)], records[len(outputs) :]
+        if done:
+            self._send(done, outputs, began)
+        if failed is None:
+            self._waiting = [*rest, *self._waiting]
+        else:
+            self._waiting = [*rest[1:], *self._waiting]
+            self._insist(rest[0], transform, failed)
 
     def _next(self) -> list[Record]:
-        room = max(1, min(TAKEN_TOGETHER, self._limit - (self._window.count if self._window else 0)))
+        if self._waiting and time.monotonic() > self._served + SERVED_EVERY:
+            self._keep(self._poll(1, 0))
+        window = self._window
+        room = max(1, min(TAKEN_TOGETHER, self._limit.records - (window.count if window else 0)))
         if self._waiting:
             records, self._waiting = self._waiting[:room], self._waiting[room:]
             return records
-        wait = IDLE
-        if self._window is not None:
-            wait = max(0.0, self._window.transaction.begun + self._seconds - time.monotonic())
-        return self._member.take(room, wait)
+        wait = IDLE if window is None else max(0.0, window.begun + self._seconds - time.monotonic())
+        records = self._poll(room, wait)
+        if window is None and not records:
+            self._failing_since = None  # there is nothing that could fail
+        return records
 
-    def _outputs(self, record: Record, transform: Transform) -> list[Output]:
+    def _poll(self, most: int, wait: float) -> list[Record]:
+        records = self._member.take(most, wait)
+        self._served = time.monotonic()
+        if self._until:
+            records = [each for each in records if each.offset < self._until.get(each.place, each.offset + 1)]
+        return records
+
+    def _keep(self, records: Iterable[Record]) -> None:
+        self._waiting = [*self._waiting, *records]
+
+    def _transformed(
+        self, records: Sequence[Record], transform: Transform, late: float
+    ) -> tuple[list[Sequence[Output]], Exception | None]:
+        """What came of the first records, up to the first that raised; no more than there is time for."""
+        make = partial(self._letter_or, transform) if self._poison else transform
+        made: list[Sequence[Output]] = []
+        add, now = made.append, time.monotonic
+        for record in records:
+            try:
+                outputs = make(record)
+                add((outputs,) if outputs.__class__ is Output else tuple(outputs or ()))  # type: ignore[arg-type]
+            except KeptError:
+                raise
+            except Exception as failed:  # noqa: BLE001 - the record's own trouble: what came before goes on without it
+                return made, failed
+            if self._stopping or now() > late:
+                break
+        return made, None
+
+    def _send(self, records: Sequence[Record], outputs: Sequence[Sequence[Output]], began: float) -> None:
+        """Put records into the transaction. From here on it is committed with all of them, or not at all."""
+        window = self._window
+        if window is None:
+            window = self._window = Window(self._outgoing.open(), began, one_by_one=self._limit.records == 1)
+        window.add(records)
+        send = window.transaction.send
+        for record, of_one in zip(records, outputs, strict=True):
+            try:
+                for output in of_one:
+                    send(output)
+                    if window.one_by_one:
+                        window.transaction.flush()
+            except Refused as refused:
+                self._found(record, refused.refusal)
+                raise
+
+    def _letter_or(self, transform: Transform, record: Record) -> Output | Iterable[Output] | None:
         """A record that was proven to be poison has a letter for its output."""
-        offset, error = self._poison.get(record.place, (-1, None))
-        if error is not None and offset == record.offset:
-            return [self._letter(record, error)]
-        return _ready(transform(record))
+        error = self._poison.get((record.place, record.offset))
+        return transform(record) if error is None else self._letter(record, error)
 
     def _insist(self, record: Record, transform: Transform, failed: Exception) -> None:
         """Try again a record that raised; outside any transaction, for its clock would run meanwhile."""
         self._commit()
+        outputs: Output | Iterable[Output] | None
         try:
-            outputs = insist(
-                lambda: _ready(transform(record)), failed, self._giving.retry, lambda delay: self._wait(record, delay)
-            )
+            outputs = insist(lambda: _ready(transform(record)), failed, self._giving.retry, self._wait)
         except NoLongerOurs:
             self._must_rewind = True
             return
         except KeptError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever the record made the transform raise
-            outputs = [self._letter(record, error)]
-        window = self._open()
-        for output in outputs:
-            window.transaction.send(output)
-        window.add([record])
+            outputs = self._letter(record, error)
+        self._send([record], [_ready(outputs)], time.monotonic())
 
-    def _wait(self, record: Record, delay: float) -> bool:
-        """Stay a member for so long; whether the record is still ours to try again."""
+    def _wait(self, delay: float) -> bool:
+        """Stay a member for so long; whether all is as it was: a partition that went and came back is read anew."""
+        before = self._rebalances
         deadline = time.monotonic() + delay
-        while (left := deadline - time.monotonic()) > 0 and not self._stopping:
-            self._waiting += self._member.take(1, min(left, IDLE))
-        return record.place in self._member.owned and not self._stopping
+        paused = sorted(self._member.owned)
+        self._member.pause(paused)
+        try:
+            while (left := deadline - time.monotonic()) > 0 and not self._stopping and before == self._rebalances:
+                self._keep(self._poll(1, min(left, IDLE)))
+        finally:
+            self._member.resume(paused)
+        return before == self._rebalances and not self._stopping and not self._must_rewind
 
     def _letter(self, record: Record, error: Exception) -> Output:
         if self._giving.dead_letters is None:
@@ -188,59 +253,44 @@ class IntoKafkaLoop:
         letter = bury(record, error, self._group)
         return Output(self._giving.dead_letters, letter.value, letter.key, headers_of(letter))
 
-    def _open(self) -> Window:
-        if self._window is None:
-            self._window = Window(self._outgoing.open())
-        return self._window
-
     def _is_due(self) -> bool:
         window = self._window
         return window is not None and (
-            window.count >= self._limit or time.monotonic() >= window.transaction.begun + self._seconds
+            window.count >= self._limit.records or time.monotonic() >= window.begun + self._seconds
         )
+
+    def _is_finished(self) -> bool:
+        """Whether everything up to the given positions is committed, by whichever member."""
+        if not self._until or self._window is not None or self._waiting or self._must_rewind:
+            return False
+        try:
+            committed = self._member.committed(sorted(self._until))
+        except TryAgain:
+            return False
+        return all(found and found.offset >= self._until[place] for place, found in committed.items())
 
     def _commit(self) -> None:
         """Commit the output with the positions behind it, under the group's metadata of this moment."""
-        window, self._window = self._window, None
+        window = self._window
         if window is None:
-            return
-        if not window.done:
-            window.transaction.abort()
             return
         for topic, now in self._sources.topic_ids(sorted({topic for topic, _ in window.done})).items():
             refuse_changed(topic, self._topic_ids[topic], now)
-        try:
-            window.transaction.commit(self._positions(window.done), self._membership())
-        except Ended:
-            self._narrow(window)
-            raise
+        window.transaction.commit(self._positions(window.done), self._membership())
+        self._window = None
         self._failing_since = None
-        self._limit = min(MOST, self._limit * 2)
-        for place, record in window.done.items():
-            if place in self._poison and self._poison[place][0] <= record.offset:
-                del self._poison[place]
-
-    def _narrow(self, window: Window) -> None:
-        """A record that the broker refuses is found by halves; alone, it is proven to be the one (rule 14)."""
-        if window.transaction.forbidden is not None:
-            raise window.transaction.forbidden
-        if window.transaction.refusal is None:
-            return
-        if window.count > 1:
-            self._limit = max(1, window.count // 2)
-        else:
-            (record,) = window.done.values()
-            self._found(record, window.transaction.refusal)
-
-    def _found(self, record: Record, refusal: KeptError) -> None:
-        if self._giving.dead_letters is None or self._poison.get(record.place, (-1, None))[0] == record.offset:
-            raise refusal  # there is nowhere to put it, or its letter was refused as well
-        self._poison[record.place] = (record.offset, refusal)
+        self._limit.widen()
+        for place, offset in list(self._poison):
+            if place in window.done and offset <= window.done[place].offset:
+                del self._poison[place, offset]
 
     def _membership(self) -> object:
-        if not self._member.client.memberid():
+        """The group's metadata, of a member: one without an id would be let through, though it was succeeded."""
+        member = self._member.client.memberid()
+        metadata = self._member.client.consumer_group_metadata()
+        if not member or member.encode() not in metadata:
             raise Ended("this process is not a member of its group")
-        return self._member.client.consumer_group_metadata()
+        return metadata
 
     def _positions(self, done: Mapping[Place, Record]) -> list[TopicPartition]:
         found = []
@@ -256,9 +306,16 @@ class IntoKafkaLoop:
         if window is not None:
             window.transaction.abort()
 
-    def _heed(self, reason: Exception) -> None:
+    def _go_back(self, reason: Exception) -> None:
         """Go on from the recorded positions; when that is in vain for long, it is told."""
-        self._must_rewind = True
+        window = self._window
+        self._abort()
+        if self._not_assigned is not None:
+            raise self._not_assigned
+        if window is not None:
+            poison = self._limit.narrow(window)
+            if poison is not None:
+                self._found(*poison)
         self._failing_since = self._failing_since or time.monotonic()
         logger.info("going on from the recorded positions: %s", reason)
         if time.monotonic() - self._failing_since > GIVEN_UP_AFTER:
@@ -267,8 +324,15 @@ class IntoKafkaLoop:
                 way_out="see that the brokers run, then start it again: it goes on where it was",
             ) from reason
 
+    def _found(self, record: Record, refusal: KeptError) -> None:
+        """This record was refused by itself."""
+        if self._giving.dead_letters is None or (record.place, record.offset) in self._poison:
+            raise refusal  # there is nowhere to put it, or its letter was refused as well
+        self._poison[record.place, record.offset] = refusal
+
     def _rewind(self) -> None:
         """Read on from the recorded positions; an open transaction that may move them is waited for."""
+        self._member.take(1, 0)  # stay a member, however often this is tried; what comes is read again
         self._waiting = []
         positions = {}
         for place, position in self._member.committed(sorted(self._member.owned)).items():
@@ -283,6 +347,6 @@ class IntoKafkaLoop:
         self._must_rewind = False
 
 
-def _ready(outputs: Output | Iterable[Output] | None) -> list[Output]:
+def _ready(outputs: Output | Iterable[Output] | None) -> Sequence[Output]:
     """All outputs of a record, before the first is sent: half of them would be torn."""
-    return [outputs] if isinstance(outputs, Output) else list(outputs or ())
+    return (outputs,) if isinstance(outputs, Output) else tuple(outputs or ())

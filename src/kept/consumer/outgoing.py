@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka import Producer as Client
@@ -21,8 +21,10 @@ from kept.errors import KeptError, NotPersisted, TryAgain
 from kept.producer.clients import FENCED, fenced_client
 from kept.producer.fates import error_of
 
-ENDED_WITHIN = 60.0
+ENDED_WITHIN = 30.0
 PREPARED_WITHIN = 30.0
+TOPIC_KNOWN_WITHIN = 5.0
+"""A topic that was made a moment ago may not be known to every broker."""
 _ABOUT_THE_RECORD = {
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.RECORD_LIST_TOO_LARGE,
@@ -47,7 +49,7 @@ class Ended(Exception):
 
 
 class Refused(Ended):
-    """It was aborted because of the very record that was to be sent."""
+    """It cannot be committed because of the very record that was to be sent."""
 
     def __init__(self, refusal: KeptError) -> None:
         super().__init__(refusal.what)
@@ -60,69 +62,113 @@ class Transaction:
     `refusal` is why the broker refused one of the records, `forbidden` why it would refuse any.
     """
 
-    def __init__(self, client: Client, fence: partial[Client]) -> None:
-        self._client = client
+    def __init__(self, settings: Mapping[str, object], known: set[str], fence: Callable[[], object]) -> None:
+        self._client: Client = fenced_client({**settings, "on_delivery": self._report}, PREPARED_WITHIN)
+        self._produce = self._client.produce
+        self._known = known  # output topics that are there
         self._fence = fence
+        self._over = False
         self.refusal: KeptError | None = None
         self.forbidden: KeptError | None = None
         self.begun = time.monotonic()
 
+    def begin(self) -> None:
+        try:
+            self._client.begin_transaction()
+        except KafkaException as failure:
+            raise TryAgain(f"no transaction could be opened: {failure.args[0].str()}", way_out="try again") from failure
+        self.begun = time.monotonic()
+
     def send(self, output: Output) -> None:
         """Hand a record over; a full buffer is waited for."""
-        topic, value, key, headers, partition, timestamp = output
-        deadline = time.monotonic() + ENDED_WITHIN
-        while True:
-            try:
-                self._client.produce(
-                    topic, value, key, partition, headers=headers, timestamp=timestamp, on_delivery=self._report
-                )
-            except BufferError:
-                if time.monotonic() > deadline:
-                    self.abort()
-                    raise Ended("the buffer stayed full") from None
-                self._client.poll(0.05)
-            except KafkaException as failure:
-                self.abort()
-                error = failure.args[0]
-                if error.code() in _ABOUT_THE_RECORD:
-                    raise Refused(error_of(error, topic, may_have_been_resent=False)) from failure
-                self._report(error, topic=topic)
-                raise Ended(error.str()) from failure
+        try:
+            topic, value, key, headers, partition, timestamp = output
+            if topic not in self._known:
+                self._meet(topic)
+            if headers is None and not timestamp:
+                self._produce(topic, value, key, partition)
             else:
-                return
+                self._produce(topic, value, key, partition, headers=headers, timestamp=timestamp)
+        except BufferError:
+            self._wait_for_room()
+            self.send(output)
+        except KafkaException as failure:
+            raise self._not_sent(failure.args[0], str(output[0])) from failure
+        except (TypeError, ValueError) as error:
+            raise Refused(
+                NotPersisted(
+                    f"{output!r} cannot be sent: {error}",
+                    way_out="return Output(topic, value, key), with bytes or text",
+                    retriable=False,
+                )
+            ) from error
 
-    def commit(self, positions: list[TopicPartition], group: Any) -> None:
+    def flush(self) -> None:
+        """Wait until the brokers have answered for everything that was sent."""
+        self._client.flush(ENDED_WITHIN)
+
+    def commit(self, positions: list[TopicPartition], group: object) -> None:
         """Make the records visible and the positions recorded, together."""
         deadline = time.monotonic() + ENDED_WITHIN
-        while True:
-            left = max(1.0, deadline - time.monotonic())
-            try:
-                self._client.send_offsets_to_transaction(positions, group, left)
-                self._client.commit_transaction(left)
-            except KafkaException as failure:
-                error = failure.args[0]
-                if error.retriable() and error.code() not in FENCED and time.monotonic() < deadline:
-                    time.sleep(0.1)
-                    continue
-                self.abort()
-                raise Ended(error.str()) from failure
-            return
+        send_offsets: Callable[..., object] = self._client.send_offsets_to_transaction
+        try:
+            _insist(partial(send_offsets, positions, group), deadline)
+            _insist(self._client.commit_transaction, deadline)
+        except KafkaException as failure:
+            self.abort()
+            raise Ended(failure.args[0].str()) from failure
+        self._over = True
 
     def abort(self) -> None:
         """End it; when the broker does not say that it has, a fence does, and at last its time-out."""
+        if self._over:
+            return
+        self._over = True
         try:
             self._client.abort_transaction(ENDED_WITHIN)
         except KafkaException:
             with suppress(TryAgain):  # whoever reads the positions waits until it has ended
                 self._fence()
 
-    def _report(self, error: KafkaError | None, message: Message | None = None, *, topic: str = "") -> None:
+    def _meet(self, topic: str) -> None:
+        """A topic that is not there is told now: the client would wait for it, longer than a transaction may last."""
+        deadline = time.monotonic() + TOPIC_KNOWN_WITHIN
+        while True:
+            try:
+                found = self._client.list_topics(topic, timeout=ENDED_WITHIN).topics.get(topic)
+            except KafkaException as failure:
+                raise Ended(failure.args[0].str()) from failure
+            error = KafkaError(KafkaError.TOPIC_EXCEPTION) if found is None else found.error
+            if error is None:
+                self._known.add(topic)
+                return
+            told = error_of(error, topic, may_have_been_resent=False)
+            if time.monotonic() > deadline:
+                raise told if isinstance(told, NotPersisted) else Ended(error.str())
+            time.sleep(0.1)
+
+    def _wait_for_room(self) -> None:
+        deadline = time.monotonic() + ENDED_WITHIN
+        before = len(self._client)
+        while len(self._client) >= before:
+            if time.monotonic() > deadline:
+                raise Ended("the buffer stayed full")
+            self._client.poll(0.05)
+
+    def _not_sent(self, error: KafkaError, topic: str) -> Exception:
+        """What to raise for a record that the client itself did not take."""
+        told = error_of(error, topic, may_have_been_resent=False)
+        if error.code() in _ABOUT_THE_RECORD:
+            return Refused(told)
+        return told if _is_forbidden(told) else Ended(error.str())
+
+    def _report(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             return
-        told = error_of(error, topic or str(message and message.topic()), may_have_been_resent=False)
+        told = error_of(error, str(message.topic()), may_have_been_resent=False)
         if error.code() in _ABOUT_THE_RECORD:
             self.refusal = self.refusal or told
-        elif isinstance(told, NotPersisted) and not told.retriable:
+        elif _is_forbidden(told):
             self.forbidden = self.forbidden or told
 
 
@@ -131,33 +177,51 @@ class Outgoing:
 
     def __init__(self, settings: Mapping[str, object], group: str) -> None:
         self._settings = {**settings, "delivery.report.only.error": True}
+        self.longest = float(str(settings["transaction.timeout.ms"])) / 1000
+        """After so many seconds the broker aborts a transaction by itself."""
         member = uuid.uuid4()
         self._ids = [f"{group}/{member}/{number}" for number in range(2)]
+        self._known: set[str] = set()
         self._background = ThreadPoolExecutor(1, thread_name_prefix="kept-fence")
-        self._prepared: Future[Client] | None = None
+        self._prepared: Future[Transaction] | None = None
 
     def open(self) -> Transaction:
         """Begin a transaction on a client on which nothing was ever sent."""
-        used = self._ids[0]
-        client = self._ready() or self._make(used)
-        try:
-            client.begin_transaction()
-        except KafkaException as failure:
-            raise TryAgain(f"no transaction could be opened: {failure.args[0].str()}", way_out="try again") from failure
+        transaction = self._ready() or self._make(self._ids[0])
+        transaction.begin()
         self._ids.reverse()
         self._prepared = self._background.submit(self._make, self._ids[0])
-        return Transaction(client, partial(self._make, used))
+        return transaction
 
     def close(self) -> None:
         self._background.shutdown(wait=True, cancel_futures=True)
         self._prepared = None
 
-    def _ready(self) -> Client | None:
+    def _ready(self) -> Transaction | None:
         prepared, self._prepared = self._prepared, None
         try:
-            return None if prepared is None else prepared.result(PREPARED_WITHIN)
+            return None if prepared is None else prepared.result()
         except TryAgain:
             return None  # the brokers were away while it was prepared; they may be back
 
-    def _make(self, transactional_id: str) -> Client:
-        return fenced_client({**self._settings, "transactional.id": transactional_id}, PREPARED_WITHIN)
+    def _make(self, transactional_id: str) -> Transaction:
+        settings = {**self._settings, "transactional.id": transactional_id}
+        return Transaction(settings, self._known, partial(fenced_client, settings, PREPARED_WITHIN))
+
+
+def _insist(call: Callable[[float], object], deadline: float) -> None:
+    """Repeat a call that the client says may be repeated, until it is too late for that."""
+    while True:
+        try:
+            call(max(1.0, deadline - time.monotonic()))
+        except KafkaException as failure:
+            error = failure.args[0]
+            if not error.retriable() or error.code() in FENCED or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        else:
+            return
+
+
+def _is_forbidden(told: KeptError) -> bool:
+    return isinstance(told, NotPersisted) and not told.retriable

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Sequence
+from itertools import repeat
+from operator import itemgetter
+from typing import TYPE_CHECKING, TypeAlias
 
 from confluent_kafka import Message
 
@@ -11,62 +14,85 @@ Place: TypeAlias = tuple[str, int]
 """A source partition: topic and number."""
 
 
-class Record:
-    """One record: where it stands, and what it holds."""
+class Record(tuple[Message, "bytes | None"]):
+    """One record: where it stands, and what it holds.
 
-    __slots__ = ("_message",)
+    A tuple of the client's message and its value, because tuples are made and read without a Python call each.
+    """
 
-    def __init__(self, message: Message) -> None:
-        self._message = message
+    __slots__ = ()
+
+    def __new__(cls, message: Message) -> Record:
+        return tuple.__new__(cls, (message, message.value()))
+
+    if TYPE_CHECKING:
+
+        @property
+        def value(self) -> bytes | None: ...
+
+    else:
+        value = property(itemgetter(1))
 
     @property
     def topic(self) -> str:
-        return self._message.topic()  # type: ignore[return-value]
+        return self[0].topic()  # type: ignore[return-value]
 
     @property
     def partition(self) -> int:
-        return self._message.partition()  # type: ignore[return-value]
+        return self[0].partition()  # type: ignore[return-value]
 
     @property
     def offset(self) -> int:
-        return self._message.offset()  # type: ignore[return-value]
+        return self[0].offset()  # type: ignore[return-value]
 
     @property
     def place(self) -> Place:
         """The source partition that it comes from."""
-        return self._message.topic(), self._message.partition()  # type: ignore[return-value]
+        return self[0].topic(), self[0].partition()  # type: ignore[return-value]
 
     @property
     def leader_epoch(self) -> int:
         """Under which leader it was written; -1 where the broker does not say."""
-        epoch = self._message.leader_epoch()
+        epoch = self[0].leader_epoch()
         return -1 if epoch is None else epoch
 
     @property
     def timestamp(self) -> int:
         """Milliseconds since 1970, as the topic keeps them (creation or append time)."""
-        return self._message.timestamp()[1]
+        return self[0].timestamp()[1]
 
     @property
     def key(self) -> bytes | None:
-        return self._message.key()
-
-    @property
-    def value(self) -> bytes | None:
-        return self._message.value()
+        return self[0].key()
 
     @property
     def headers(self) -> Headers:
-        found = self._message.headers() or []
+        found = self[0].headers() or []
         pairs = found.items() if isinstance(found, dict) else found
         return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
 
     def header(self, name: str) -> bytes | None:
         """The first header of this name that has a value."""
-        for found, value in self._message.headers() or ():  # type: ignore[str-unpack]
+        for found, value in self[0].headers() or ():  # type: ignore[str-unpack]
             if found == name and value is not None:
                 return value.encode() if isinstance(value, str) else value
         return None
 
     def __repr__(self) -> str:
         return f"<Record {self.topic}[{self.partition}]@{self.offset}>"
+
+
+_message_of = itemgetter(0)
+
+
+def records_of(messages: Sequence[Message]) -> list[Record]:
+    """A record for each message."""
+    pairs = zip(messages, map(Message.value, messages), strict=True)
+    return list(map(tuple.__new__, repeat(Record), pairs))
+
+
+def last_of_each(records: Sequence[Record]) -> dict[Place, Record]:
+    """The last record of each partition; records of one partition come in their order."""
+    messages = list(map(_message_of, records))
+    places = zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)
+    return dict(zip(places, records, strict=True))  # type: ignore[arg-type]

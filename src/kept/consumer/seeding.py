@@ -41,7 +41,7 @@ class Seeding:
         starts = self._beginning.starts(places)
         store.seed(
             topic,
-            [Seed(place[1], starts[place].offset, self._beginning.watermarks(place)[0], identity) for place in places],
+            [Seed(place[1], starts[place].offset, self._member.ends(place)[0], identity) for place in places],
         )
 
     def _refuse_second_birth(self, pipeline: str, topic: str, places: Sequence[Place]) -> None:

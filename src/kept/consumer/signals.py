@@ -17,7 +17,8 @@ def stopped_by_signals(stop: Callable[[], object]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {each: signal.getsignal(each) for each in SIGNALS}
+    # None is a handler that was not set from Python: it cannot be set again from here.
+    before = {each: signal.getsignal(each) or signal.SIG_DFL for each in SIGNALS}
 
     def heard(_number: int, _frame: FrameType | None) -> None:
         for each, handler in before.items():

@@ -17,7 +17,7 @@ from kept.local import processes
 from kept.local.places import only_one
 from kept.local.processes import Mark, State
 
-READY_WITHIN = 60.0
+READY_WITHIN = 120.0
 SIGNAL_WITHIN = 5.0
 TOOL_WITHIN = 120.0
 LOG_LINES_SHOWN = 12

@@ -34,8 +34,10 @@ def fenced_client(settings: Mapping[str, object], within: float) -> Client:
     """A client that has fenced every other with its transactional id; what they had open is ended by then."""
     client = make_client({"reconnect.backoff.ms": 1, **settings})
     try:
-        # Without a connection, asking for the coordinator would wait half a second for a timer.
-        client.list_topics("__transaction_state", timeout=min(CONNECTS_WITHIN, within))
+        # Without a connection, asking for the coordinator would wait half a second for a timer. The first answer
+        # replaces the addresses that the client began with; the second is one more look at a connection that stays.
+        for _ in range(2):
+            client.list_topics("__transaction_state", timeout=min(CONNECTS_WITHIN, within))
         client.init_transactions(within)
     except KafkaException as failure:
         raise _not_fenced(failure.args[0]) from failure

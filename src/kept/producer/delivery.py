@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from confluent_kafka import KafkaError, Message
 
 from kept.errors import KeptError, OutcomeUnknown
-from kept.producer.book import Book
 from kept.producer.fates import error_of
+
+if TYPE_CHECKING:
+    from kept.producer.book import Book
+
+Place: TypeAlias = tuple[int, int, int]
+"""Partition, offset and timestamp: what a receipt is made of, once somebody asks for it."""
 
 
 @dataclass(frozen=True)
@@ -23,76 +28,96 @@ class Receipt:
     timestamp: int
 
 
-class Serves(Protocol):
-    """Whatever brings the answers in while somebody waits."""
+class Route(Protocol):
+    """Whatever carries records and brings in what became of them; many handles share one."""
 
-    def __call__(self, timeout: float) -> object: ...
+    book: Book
+    may_be_resent: bool
+
+    def bring_in(self, delivery: Delivery, timeout: float) -> None:
+        """Wait so long for the fate of a record; it may still be unknown afterwards."""
 
 
 class Delivery:
-    """One record under way. Three fates: a receipt, `NotPersisted`, or `OutcomeUnknown`."""
+    """One record under way. Its fate: a receipt, `NotPersisted`, `OutcomeUnknown`, or `Fenced`."""
 
-    __slots__ = ("_book", "_fate", "_heard", "_resent", "_serve", "topic")
+    # Made for every record: few names, and only what is needed at once is set. `_book` is there once it failed.
+    __slots__ = ("_book", "_fate", "_route", "topic")
+    _book: Book | None
 
-    def __init__(self, topic: str, serve: Serves, book: Book, *, may_be_resent: bool) -> None:
+    def __init__(self, topic: str, route: Route) -> None:
         self.topic = topic
-        self._serve: Serves | None = serve
-        self._book = book
-        self._resent = may_be_resent
-        self._heard = False
-        self._fate: Receipt | KeptError | None = None
+        self._route: Route | None = route
+        self._fate: Place | KeptError | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether the fate was brought in already."""
+        return self._fate is not None
 
     def done(self) -> bool:
+        """Whether the fate is known; what has arrived is brought in, and nothing is waited for."""
+        if self._fate is None and (route := self._route) is not None:
+            route.bring_in(self, 0)
         return self._fate is not None
 
     def result(self, timeout: float | None = None) -> Receipt:
         """Wait for the fate; a record still under way after `timeout` has no known fate yet."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        while self._fate is None:
-            assert self._serve is not None  # noqa: S101 - let go of together with the fate
+        while (fate := self._fate) is None:
             left = 0.1 if deadline is None else min(0.1, deadline - time.monotonic())
             if left <= 0:
                 raise OutcomeUnknown(
                     f"the record for {self.topic} is still under way after {timeout} s",
                     way_out="ask again: result() may be called as often as you like",
                 )
-            self._serve(left)
-        if isinstance(self._fate, Receipt):
-            return self._fate
-        if not self._heard:
-            self._heard = True
+            if (route := self._route) is not None:  # another thread may bring in the fate at this very moment
+                route.bring_in(self, left)
+        if isinstance(fate, tuple):
+            return Receipt(self.topic, *fate)
+        if self._book is not None:
             self._book.heard()
-        raise self._known_error()
-
-    def _known_error(self) -> KeptError:
-        assert isinstance(self._fate, KeptError)  # noqa: S101 - the loop above ends with a fate
-        return self._fate
+            self._book = None
+        raise fate
 
     def refused(self, error: KafkaError) -> None:
         """The client did not even take it."""
-        self._fail(error_of(error, self.topic, may_have_been_resent=False))
+        self.fail(error_of(error, self.topic, may_have_been_resent=False))
 
     def report(self, error: KafkaError | None, message: Message) -> None:
         """What the client calls when it knows."""
-        if error is not None:
-            self._fail(error_of(error, self.topic, may_have_been_resent=self._resent))
-            return
-        partition, offset = message.partition(), message.offset()
-        if partition is None or offset is None or offset < 0:
-            self._settle(
+        if error is None:
+            place = place_of(message)
+            if place is not None:
+                self.settle(place)
+                return
+            self._book = None  # it was asked for: closing does not complain of it
+            self.settle(
                 OutcomeUnknown(
                     f"nobody acknowledged the record for {self.topic}: it was sent with acks=0",
                     way_out="choose acks=1 or a stronger guarantee where the fate matters",
                 )
             )
-            self._heard = True  # it was asked for: closing does not complain of it
-            return
-        self._settle(Receipt(self.topic, partition, offset, message.timestamp()[1]))
+        elif (route := self._route) is not None:
+            self.fail(error_of(error, self.topic, may_have_been_resent=route.may_be_resent))
 
-    def _fail(self, error: KeptError) -> None:
-        self._book.failed(error)
-        self._settle(error)
+    def fail(self, error: KeptError) -> None:
+        """It is not there, or nobody knows: closing tells of it unless somebody asks before."""
+        route = self._route
+        if route is not None:
+            self._book = route.book
+            route.book.failed(error)
+            self.settle(error)
 
-    def _settle(self, fate: Receipt | KeptError) -> None:
+    def settle(self, fate: Place | KeptError) -> None:
+        """The fate is known, and final."""
         self._fate = fate
-        self._serve = None  # a handle that is kept must not keep a client with its threads alive
+        self._route = None  # a handle that is kept must not keep a client with its threads alive
+
+
+def place_of(message: Message) -> Place | None:
+    """Where a record is; None when nobody acknowledged it."""
+    partition, offset = message.partition(), message.offset()
+    if partition is None or offset is None or offset < 0:
+        return None
+    return partition, offset, message.timestamp()[1]

@@ -3,45 +3,57 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import contextmanager
 from types import TracebackType
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka import Producer as Client
 
 from kept.errors import FixConfiguration, KeptError, NotPersisted, OutcomeUnknown, TransactionAborted
 from kept.guarantees import AtMostOnce, ExactlyOnce, Guarantee, merge, producer_settings
 from kept.producer.book import Book
 from kept.producer.clients import make_client
 from kept.producer.delivery import Delivery
-from kept.producer.fates import error_of
+from kept.producer.fates import error_of, would_end_the_same
+from kept.producer.joining import Joining
+from kept.producer.redoing import Content
+from kept.producer.routes import ClientRoute
+from kept.producer.stamping import HeaderList, Headers, Text, chosen, stamped
 from kept.producer.transactions import Transactions
 
 ROOM_WITHIN = 60.0
 ANY_PARTITION = -1
-Headers = Mapping[str, str | bytes | None] | list[tuple[str, str | bytes | None]]
+_TEXT = (bytes, str, type(None))
 
 
 class Producer:
     """Sends records under a guarantee; settings that weaken it are refused.
 
-    What a producer alone cannot promise, under any guarantee: that an application which restarts does
-    not send again what it had sent. That takes a source position or the outbox.
+    `stamp` gives every record an idempotency key, in a header and in a JSON object also as a field: "uuid" tells
+    two sendings apart, "content" gives the same content the same key, a function of topic, key and value decides
+    by itself. A record that bears a key already keeps it.
+
+    What a producer alone cannot promise, under any guarantee: that an application which restarts does not send
+    again what it had sent. Exactly-once keeps this process from repeating a record; whether a record was sent by
+    the process before it, only a source position or the outbox knows, or a reader that looks at the stamp.
     """
 
-    def __init__(self, bootstrap: str, guarantee: Guarantee, **overrides: object) -> None:
+    def __init__(self, bootstrap: str, guarantee: Guarantee, *, stamp: object = None, **overrides: object) -> None:
+        # `stamp` is typed as loosely as the overrides beside it: otherwise `**settings` would not pass a type checker.
         self.guarantee = guarantee
+        self._stamp = chosen(stamp)
         self._settings = {
             "log_level": 0,
             **merge(producer_settings(guarantee), overrides),
             "bootstrap.servers": bootstrap,
         }
-        self._book = Book()
         client = make_client(self._settings)  # under exactly-once only to see that the settings hold
-        self._client = None if isinstance(guarantee, ExactlyOnce) else client
-        self._transactions: Transactions | None = None
+        self._joining = Joining(lambda: Transactions(self._settings))
+        self._book = self._joining.book
+        self._route: ClientRoute | None = None
+        if not isinstance(guarantee, ExactlyOnce):
+            self._route = ClientRoute(client, self._book, may_be_resent=not isinstance(guarantee, AtMostOnce))
 
     def send(
         self,
@@ -52,80 +64,104 @@ class Producer:
         partition: int | None = None,
         headers: Headers | None = None,
         timestamp: int | None = None,
+        idempotency_key: uuid.UUID | str | None = None,
     ) -> Delivery:
         """Hand one record over; a full buffer is waited for, up to a minute, and never drops anything.
 
         The handle tells the record's fate, a refusal too. Inside a transaction a refusal is raised at once.
+
+        Under exactly-once, outside a transaction, the record joins one that the producer opens and commits by
+        itself, a tenth of a second later or when somebody asks for a result. Its receipt is given when that commit
+        is known. A transaction that was aborted is redone in order, so each record sent is there once; records
+        sent one after the other may be committed apart. Where several belong together, write
+        `with producer.transaction():`. Only what has a receipt, or was flushed, outlives this process; what it
+        sends again after a restart is there again.
         """
-        client = self._client
-        if client is None:
-            raise FixConfiguration(
-                "under exactly-once a record is sent inside a transaction, and none is open",
-                way_out="write `with producer.transaction():` around it",
-            )
-        may_be_resent = not isinstance(self.guarantee, AtMostOnce)
-        delivery = Delivery(topic, partial(_serve, client), self._book, may_be_resent=may_be_resent)
-        produce = partial(
-            client.produce,
-            topic,
-            value,
-            key,
-            partition=ANY_PARTITION if partition is None else partition,
-            timestamp=timestamp or 0,
-            headers=list(headers.items()) if isinstance(headers, Mapping) else headers,
-            on_delivery=delivery.report,
-        )
-        deadline = time.monotonic() + ROOM_WITHIN
-        while True:
-            try:
-                produce()
-            except BufferError:
-                if time.monotonic() > deadline:
-                    raise _no_room(topic) from None
-                _serve(client, 0.05)
-            except KafkaException as failure:
-                if isinstance(self.guarantee, ExactlyOnce):
-                    raise _not_whole(failure.args[0], topic) from failure
-                delivery.refused(failure.args[0])
-                return delivery
+        if headers is not None:
+            headers = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
+        if self._stamp is not None or idempotency_key is not None:
+            value, headers = stamped(self._stamp, idempotency_key, topic, key, value, headers or [])
+        number = ANY_PARTITION if partition is None else partition
+        route = self._route
+        if route is None:
+            return self._join(topic, value, key, number, timestamp, headers)
+        delivery = Delivery(topic, route)
+        try:
+            if headers is None and timestamp is None:
+                route.produce(topic, value, key, number, delivery.report)
             else:
-                _serve(client, 0)
-                return delivery
+                route.produce(topic, value, key, number, delivery.report, timestamp=timestamp or 0, headers=headers)
+        except (BufferError, KafkaException) as failure:
+            self._not_taken(failure, route, delivery, (value, key, number, timestamp or 0, headers))
+        route.sent_one()
+        return delivery
+
+    def _join(
+        self, topic: str, value: Text, key: Text, partition: int, timestamp: int | None, headers: HeaderList | None
+    ) -> Delivery:
+        """Without a transaction, under exactly-once; its time is that of the call, however often it is sent."""
+        if not isinstance(value, _TEXT) or not isinstance(key, _TEXT):
+            raise TypeError(f"value and key are bytes, str or None, not {type(value).__name__}, {type(key).__name__}")
+        time_of_call = int(time.time() * 1000) if timestamp is None else timestamp
+        return self._joining.join(topic, (value, key, partition, time_of_call, headers), ROOM_WITHIN)
+
+    def _not_taken(self, failure: Exception, route: ClientRoute, delivery: Delivery, content: Content) -> None:
+        """The client did not take a record: a full buffer is waited for, anything else is told."""
+        deadline = time.monotonic() + ROOM_WITHIN
+        value, key, partition, timestamp, headers = content
+        while isinstance(failure, BufferError):
+            if time.monotonic() > deadline:
+                raise _no_room(delivery.topic) from None
+            route.serve(0.05)
+            try:
+                route.produce(
+                    delivery.topic, value, key, partition, delivery.report, timestamp=timestamp, headers=headers
+                )
+            except (BufferError, KafkaException) as again:
+                failure = again
+            else:
+                return
+        if isinstance(self.guarantee, ExactlyOnce):
+            raise _not_whole(failure.args[0], delivery.topic) from failure
+        delivery.refused(failure.args[0])
 
     @contextmanager
     def transaction(self, *, within: float = 60.0) -> Iterator[None]:
-        """All or nothing, across topics and partitions: commits when the block is left, aborts when it raises."""
+        """All or nothing, across topics and partitions: commits when the block is left, aborts when it raises.
+
+        What was sent before it is committed before it. While it is open, everything that this producer sends, from
+        any thread, belongs to it.
+        """
         if not isinstance(self.guarantee, ExactlyOnce):
             raise FixConfiguration(
                 f"{self.guarantee.word} has no transactions", way_out="choose kept.ExactlyOnce('a-name')"
             )
-        if self._client is not None:
-            raise FixConfiguration("a transaction is open already", way_out="leave it before you begin another")
-        if self._transactions is None:
-            self._transactions = Transactions(self._settings)
-        transaction = self._transactions.open(within)
-        self._client, self._book = transaction.client, Book()
-        try:
+        with self._joining.alone(within) as transactions:
+            transaction = transactions.open(within)
+            book = Book()  # what fails in it is told by its end
+            self._route = ClientRoute(transaction.client, book, may_be_resent=False)  # a failure forbids the commit
             try:
-                yield
-            except BaseException:
-                if not transaction.abort(within):
-                    self._transactions.refuse_if_succeeded(within)
-                raise
-            transaction.commit(within)
-        except TransactionAborted as aborted:
-            if self._book.refusal is not None and not self._book.refusal.retriable:
-                raise self._book.refusal from aborted  # begun again it would meet the same record
-            raise
-        finally:
-            self._client, self._book = None, Book()  # what failed in it was told by its end
+                try:
+                    yield
+                except BaseException:
+                    if not transaction.abort(within):
+                        transactions.refuse_if_succeeded(within)
+                    raise
+                transaction.commit(within)
+            except TransactionAborted as aborted:
+                raise would_end_the_same(aborted, book.refusal) or aborted from aborted.__cause__
+            finally:
+                self._route = None
 
     def flush(self, timeout: float = 60.0) -> int:
         """Wait until nothing is under way; how many records still are when the time is over."""
+        route = self._route
+        if route is None:
+            return self._joining.flush(timeout)
         deadline = time.monotonic() + timeout
-        left = 0 if self._client is None else 1
-        while self._client is not None and left and time.monotonic() < deadline:
-            left = int(self._client.flush(0.1))  # in slices, so that Ctrl-C gets through
+        left = 1
+        while left and time.monotonic() < deadline:
+            left = int(route.client.flush(0.1))  # in slices, so that Ctrl-C gets through
         return left
 
     def close(self, timeout: float = 60.0) -> None:
@@ -140,15 +176,16 @@ class Producer:
             raise complaint
 
     def _let_go(self, timeout: float) -> int:
-        """End what runs in the background, and flush; how many records are still under way."""
-        if self._transactions is not None:
-            self._transactions.close()
+        """Flush, and end what runs in the background; how many records are still under way."""
+        if isinstance(self.guarantee, ExactlyOnce):
+            return self._joining.close(timeout)
         return self.flush(timeout)
 
     def forget(self) -> None:
         """Leave nothing of an exactly-once name behind in the cluster, when no process will ever use it again."""
-        if self._transactions is not None:
-            self._transactions.forget()
+        if isinstance(self.guarantee, ExactlyOnce):
+            self.flush()
+            self._joining.forget()
 
     def __enter__(self) -> Producer:
         return self
@@ -160,12 +197,6 @@ class Producer:
             self.close()
         else:
             self._let_go(60.0)  # what broke the block is told; it is not hidden by what was left
-
-
-def _serve(client: Client, timeout: float) -> None:
-    """Bring in reports. A client that was fenced raises here too; its records and its commit tell the same better."""
-    with suppress(KafkaException):
-        client.poll(timeout)
 
 
 def _not_whole(error: KafkaError, topic: str) -> KeptError:

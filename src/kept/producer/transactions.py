@@ -5,7 +5,8 @@
 3. The records and the next mark are committed together.
 4. An answer that was lost: fence again, read the mark, and know.
 
-Two ids take turns, so that the next client is made ready while the current one works. A successor fences both.
+Three ids take turns: one works, one is made ready, and the one before has time to finish, because a fence that
+comes while the coordinator still ends its last transaction waits half a second. A successor fences all of them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 
 from confluent_kafka import KafkaException
@@ -24,7 +26,7 @@ from kept.errors import Fenced, KeptError, OutcomeUnknown, TransactionAborted, T
 from kept.producer.clients import FENCED, fenced_client
 from kept.producer.marks import Mark, Marks, claimed_by, refuse_if_succeeded, was_committed
 
-IDS = 2
+IDS = 3
 LONGEST_WAIT_AFTER_A_FENCED_CLAIM = 0.5
 
 
@@ -71,6 +73,11 @@ class Transactions:
     def client(self, transactional_id: str, within: float) -> Client:
         return fenced_client({**self._settings, "transactional.id": transactional_id}, within)
 
+    @property
+    def last(self) -> Mark | None:
+        """The mark that this process committed last."""
+        return self._mine
+
     def ended(self, committed: Mark) -> None:
         """The transaction with this mark is visible."""
         self._mine = committed
@@ -85,7 +92,7 @@ class Transactions:
             if found is None or found.generation <= attempted.generation:
                 self.client(transactional_id, within)
                 found = self._marks.read(within)
-        except TryAgain as error:
+        except KeptError as error:
             raise OutcomeUnknown(
                 f"whether the transaction was committed is not known: {error.what}",
                 way_out="read what is there before you do it again",
@@ -118,6 +125,12 @@ class Transactions:
                 return prepared.result(within)
             except TryAgain:
                 pass  # the brokers were away while it was prepared; they may be back
+            except FutureTimeout:
+                self._prepared = prepared  # still at it: another client beside it would only be fenced by it
+                raise TryAgain(
+                    f"no transaction could be opened within {within:.0f} s",
+                    way_out="try again when the brokers are back",
+                ) from None
         return self._prepare(self._ids[0], within)
 
     def _prepare(self, transactional_id: str, within: float) -> Client:
@@ -193,6 +206,15 @@ class Transaction:
             else:
                 self._transactions.ended(self._mark)
             return
+
+    @property
+    def committed(self) -> bool:
+        """Whether it is known to be visible; also when the commit was followed by the news of a successor."""
+        return self._transactions.last == self._mark
+
+    def was_committed(self, within: float) -> bool:
+        """Ask again what became of a commit with an unknown outcome."""
+        return self._transactions.look_after(self._id, self._mark, within)
 
     def abort(self, within: float) -> bool:
         """Leave nothing visible. False: not now; the next fence, or time, aborts it."""

@@ -22,8 +22,13 @@ def fresh() -> uuid.UUID:
 
 def derived(*content: bytes | str) -> uuid.UUID:
     """The key that the same content always has; the parts are told apart, so ("ab", "c") is not ("a", "bc")."""
-    parts = [part.encode() if isinstance(part, str) else part for part in content]
+    parts = [_bytes(part) for part in content]
     return uuid.uuid5(_OURS, b"".join(len(part).to_bytes(8, "big") + part for part in parts).hex())
+
+
+def of_content(topic: str, key: bytes | str | None, value: bytes | str | None) -> uuid.UUID:
+    """The key that a record of the same topic, key and value always has; none at all is told from an empty one."""
+    return derived("content", topic, *(b"0" if part is None else b"1" + _bytes(part) for part in (key, value)))
 
 
 def of_position(topic_id: str, partition: int, offset: int) -> uuid.UUID:
@@ -57,6 +62,10 @@ def read(headers: Iterable[tuple[str, bytes | None]], value: bytes | None) -> uu
     document = _json_object(value)
     stamp_field = None if document is None else document.get(NAME)
     return _uuid(stamp_field) if isinstance(stamp_field, str) else None
+
+
+def _bytes(text: bytes | str) -> bytes:
+    return text.encode() if isinstance(text, str) else text
 
 
 def _json_object(value: bytes | str | None) -> dict[str, object] | None:

@@ -1,6 +1,7 @@
 """Where progress and effects are kept together: one transaction of the user's Postgres holds both."""
 
 from kept.stores.births import Birth, Seed
+from kept.stores.claims import Claim, Claims
 from kept.stores.dead_letters import Buried, DeadLetter, DeadLetters
 from kept.stores.holders import Part
 from kept.stores.messages import Messages
@@ -11,6 +12,8 @@ from kept.stores.sessions import Session
 __all__ = [
     "Birth",
     "Buried",
+    "Claim",
+    "Claims",
     "DeadLetter",
     "DeadLetters",
     "Messages",

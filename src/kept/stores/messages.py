@@ -28,7 +28,7 @@ START = b"PGCOPY\n\xff\r\n\0" + bytes(8)  # signature, no flags, no extension
 END = b"\xff\xff"
 ROW = struct.Struct(">hi16si")  # two columns; 16 bytes of uuid; the length of the text that follows
 NULL = -1
-PIECE = 2000  # rows encoded at a time: Postgres works on one piece while the next is made
+PIECE = 500  # rows encoded at a time: Postgres works on one piece while the next is made
 
 TABLE = """
     CREATE TABLE IF NOT EXISTS {table} (

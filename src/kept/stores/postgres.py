@@ -43,12 +43,6 @@ from kept.stores.sql_errors import reason, told, told_as
 from kept.stores.tables import PROGRESS_TABLES, make_missing
 
 log = logging.getLogger("kept.stores")
-BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
-# A handler may have lowered it; the COMMIT that follows must still be on disk before it is reported.
-DURABLE = """
-    SELECT set_config('synchronous_commit', 'on', true)
-    WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')
-"""
 ATTEMPTS_TO_LOCK = 4
 
 
@@ -164,10 +158,9 @@ class PostgresProgress:
         raises passes through after ROLLBACK, an error of psycopg as one of ours.
         """
         self._refuse_what_is_no_chunk(ranges)
-        session = self._session()
+        session, found = self._lock_for_chunk([(wanted.topic, wanted.partition) for wanted in ranges])
         self._in_chunk = True
         try:
-            found = self._lock_for_chunk(session, [(wanted.topic, wanted.partition) for wanted in ranges])
             accepted = self._accept(ranges, sources, found, may_repeat)
             moves = [(found[part], new) for part, (_, new) in accepted.items()]
             chunk = OpenChunk(session, {part: drop_below for part, (drop_below, _) in accepted.items()})
@@ -185,14 +178,20 @@ class PostgresProgress:
 
     # -- the chunk's steps
 
-    def _lock_for_chunk(self, session: Session, parts: Collection[Part]) -> dict[Part, Row]:
+    def _lock_for_chunk(self, parts: Collection[Part]) -> tuple[Session, dict[Part, Row]]:
         """BEGIN and the lock, in one round trip. Only a connection of our own that was lost may be ended for it."""
-        try:
-            return self._lock(session, parts)
-        except pg.LockNotAvailable:
-            self._glance(parts)
-            self._end_holders(session, parts, self._is_mine)
-            return self._lock(session, parts)
+        session = self._session()
+        with told_as("locking progress"):
+            try:
+                return session, self._lock(session, parts)
+            except pg.LockNotAvailable:
+                self._glance(parts)
+                self._end_holders(session, parts, self._is_mine)
+            except pg.OperationalError:
+                if not session.closed:
+                    raise  # else it was lost while it was idle, which has cost nothing
+            session = self._session()
+            return session, self._lock(session, parts)
 
     def _accept(
         self, ranges: Sequence[Range], sources: Mapping[Part, Source], found: Mapping[Part, Row], may_repeat: bool
@@ -220,7 +219,7 @@ class PostgresProgress:
         checked = None
         try:
             with session.pipeline():
-                session.execute(DURABLE)
+                session.settle_settings()
                 checked = session.execute("SET CONSTRAINTS ALL IMMEDIATE")
                 session.execute(rows.RECORD, rows.record_arguments(self.owner, moves))
                 session.execute("COMMIT")
@@ -268,9 +267,8 @@ class PostgresProgress:
     def _lock(self, session: Session, parts: Collection[Part]) -> dict[Part, Row]:
         topics, partitions = rows.columns(parts)
         try:
-            with session.pipeline():
-                session.execute(BEGIN)
-                cursor = session.execute(rows.LOCK, (topics, partitions, self.pipeline))
+            cursor = psycopg.ClientCursor(session).execute(rows.BEGIN_AND_LOCK, (topics, partitions, self.pipeline))
+            cursor.nextset()
             found = {row.part: row for row in (rows.row_of(self.pipeline, one) for one in cursor.fetchall())}
             rows.all_there(self.pipeline, parts, found)
         except BaseException:

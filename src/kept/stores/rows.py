@@ -11,8 +11,9 @@ from kept.stores.holders import Part
 from kept.stores.sessions import Session
 
 # One statement locks all rows, always in the same order: two that want the same rows never wait for each other in a
-# circle. It waits if it must, and then sees what the one before committed (READ COMMITTED).
-LOCK = """
+# circle. It waits if it must, and then sees what the one before committed (READ COMMITTED). BEGIN travels with it.
+BEGIN_AND_LOCK = """
+    BEGIN ISOLATION LEVEL READ COMMITTED;
     SELECT p.topic, p.partition, p.next_offset, p.cluster_id, p.topic_id, p.leader_epoch, p.generation, p.owner,
            pg_current_xact_id()::text
     FROM kept_progress p JOIN unnest(%s::text[], %s::int[]) AS wanted(topic, partition) USING (topic, partition)

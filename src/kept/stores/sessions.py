@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 import psycopg
+from psycopg.abc import Params, Query
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.rows import TupleRow
+from psycopg.pq import PipelineStatus, TransactionStatus
+from psycopg.rows import Row, TupleRow
 
 from kept.errors import FixConfiguration, WeakensGuarantee
 from kept.stores.sql_errors import told, told_connecting
 
+IN_TRANSACTION, NO_PIPELINE = TransactionStatus.INTRANS, PipelineStatus.OFF
 SIGN = 8  # characters of the owner at the end of an application name
 LONGEST_NAME = 63 - len("kept::") - SIGN
 # A peer that vanished is noticed within half a minute, not after the two hours that TCP would take.
@@ -23,20 +26,47 @@ PATIENCE = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-SETTLE_SETTINGS = """
-    SELECT current_setting('fsync'),
-           set_config('client_encoding', 'UTF8', false),
-           set_config('lock_timeout', %s, false),
-           set_config('idle_in_transaction_session_timeout', %s, false),
-           set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') = 'remote_apply'
-                                                 THEN 'remote_apply' ELSE 'on' END, false)
+# What a handler may have changed on the connection is set back before COMMIT: the commit is on disk before it is
+# reported, waits are bounded, and the names of our tables mean our tables.
+SETTINGS = """
+    SELECT set_config(name, value, false) FROM unnest(%s::text[], %s::text[]) AS wanted(name, value)
 """
+FOUND = "SELECT current_setting('fsync'), current_setting('synchronous_commit'), current_setting('search_path')"
+
+
+class SessionCursor(psycopg.Cursor[Row]):
+    """A cursor whose executemany leaves the server's idle clock running."""
+
+    def executemany(self, query: Query, params_seq: Iterable[Params], *, returning: bool = False) -> None:
+        super().executemany(query, params_seq, returning=returning)
+        if isinstance(self.connection, Session):
+            self.connection.start_idle_clock()
 
 
 class Session(psycopg.Connection[TupleRow]):
     """A connection that does not let a handler end the transaction which also carries progress."""
 
     guarded = False
+    settings: Mapping[str, str] = {}
+
+    def settle_settings(self) -> None:
+        """Give every setting that a promise rests on the value it must have."""
+        self.execute(SETTINGS, (list(self.settings), list(self.settings.values())))
+
+    @contextmanager
+    def pipeline(self) -> Iterator[psycopg.Pipeline]:
+        with super().pipeline() as one:
+            yield one
+        self.start_idle_clock()
+
+    def start_idle_clock(self) -> None:
+        """Have idle_in_transaction_session_timeout count from now.
+
+        psycopg ends a pipeline (and executemany) with a Flush. The server takes it for the next command, stops its
+        clock, and does not start it again until another statement ends: a sleeper would hold its locks for ever.
+        """
+        if (self.pgconn.transaction_status, self.pgconn.pipeline_status) == (IN_TRANSACTION, NO_PIPELINE):
+            self.execute("")
 
     def commit(self) -> None:
         self._refuse("commit")
@@ -63,8 +93,17 @@ def open_session(dsn: str, name: str, lock_within: float, idle_within: float) ->
     except psycopg.Error as error:
         raise told_connecting(error) from error
     try:
-        row = session.execute(SETTLE_SETTINGS, (_milliseconds(lock_within), _milliseconds(idle_within))).fetchone()
-        _refuse_forgetful(row)
+        fsync, durability, search_path = session.execute(FOUND).fetchall()[0]
+        _refuse_forgetful(fsync)
+        session.cursor_factory = SessionCursor
+        session.settings = {
+            "client_encoding": "UTF8",
+            "lock_timeout": _milliseconds(lock_within),
+            "idle_in_transaction_session_timeout": _milliseconds(idle_within),
+            "synchronous_commit": "remote_apply" if durability == "remote_apply" else "on",
+            "search_path": search_path,
+        }
+        session.settle_settings()
     except BaseException as error:
         session.close()
         if isinstance(error, psycopg.Error):
@@ -109,8 +148,8 @@ def everyone_of(pipeline: str) -> str:
     return f"kept:{pipeline}:"
 
 
-def _refuse_forgetful(row: TupleRow | None) -> None:
-    if row is not None and row[0] == "off":
+def _refuse_forgetful(fsync: str) -> None:
+    if fsync == "off":
         raise WeakensGuarantee(
             "fsync",
             "off",

@@ -16,6 +16,10 @@ _STOPS: dict[str, tuple[type[KeptError], str]] = {
         FixConfiguration,
         "an error inside a transaction ends it; to go on after one, use connection.transaction()",
     ),
+    "25P03": (
+        TryAgain,
+        "nothing was written: make chunks smaller, or allow the handler longer pauses with idle_within",
+    ),
     "25006": (
         FixConfiguration,
         "this server only reads: add target_session_attrs=read-write and every host to the DSN",

@@ -11,6 +11,7 @@ with in_front_of(cluster) as proxy:
 from kept.verify.proxy.actions import Delay, Drop, Duplicate, Hold, HoldAndReset, Reset
 from kept.verify.proxy.apis import Api
 from kept.verify.proxy.armed import Armed
+from kept.verify.proxy.beside import KafkaProxyBeside, beside
 from kept.verify.proxy.evidence import Did, Sighting
 from kept.verify.proxy.frames import Direction
 from kept.verify.proxy.kafka import KafkaProxy, in_front_of
@@ -34,10 +35,12 @@ __all__ = [
     "Hold",
     "HoldAndReset",
     "KafkaProxy",
+    "KafkaProxyBeside",
     "Nth",
     "PostgresProxy",
     "Reset",
     "Rule",
     "Sighting",
+    "beside",
     "in_front_of",
 ]

@@ -1,0 +1,128 @@
+"""The producer for asyncio: the same guarantees; records are handed over in the loop, and waited for in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Generator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from kept.aio.worker import Worker
+from kept.guarantees import Guarantee
+from kept.producer import Delivery as Handle
+from kept.producer import Producer as Blocking
+from kept.producer import Receipt
+
+MOST_UNDER_WAY = 50_000
+"""Half of what the client's own buffer takes: the loop is never blocked by a full one."""
+LOOKED_FOR_EVERY = 0.005
+
+
+class Delivery:
+    """One record under way: awaiting it gives its receipt, or raises what became of it."""
+
+    __slots__ = ("_handle", "_producer")
+
+    def __init__(self, handle: Handle, producer: Producer) -> None:
+        self._handle = handle
+        self._producer = producer
+
+    def done(self) -> bool:
+        return self._handle.settled
+
+    def __await__(self) -> Generator[Any, None, Receipt]:
+        if not self._handle.settled:
+            yield from self._producer.settled(self._handle).__await__()
+        return self._handle.result(0)
+
+
+class Producer:
+    """`kept.Producer` for asyncio: `delivery = await producer.send(...)`, then `receipt = await delivery`."""
+
+    def __init__(self, bootstrap: str, guarantee: Guarantee, *, stamp: object = None, **overrides: object) -> None:
+        self._blocking = Blocking(bootstrap, guarantee, stamp=stamp, **overrides)
+        self._worker = Worker("kept-producer")
+        self._under_way: list[Handle] = []
+        self._awaited: dict[Handle, asyncio.Future[None]] = {}
+        self._looking: asyncio.Task[None] | None = None
+
+    async def send(self, topic: str, value: bytes | str | None, **options: Any) -> Delivery:
+        """Hand one record over, with the options of `kept.Producer.send`; too many under way are waited for."""
+        if len(self._under_way) >= MOST_UNDER_WAY:
+            await self._room()
+        handle = self._blocking.send(topic, value, **options)
+        self._under_way.append(handle)
+        return Delivery(handle, self)
+
+    async def _room(self) -> None:
+        self._forget_settled()
+        while len(self._under_way) >= MOST_UNDER_WAY:
+            await self.settled(self._under_way[0])
+            self._forget_settled()
+
+    def _forget_settled(self) -> None:
+        self._under_way = [handle for handle in self._under_way if not handle.settled]
+
+    def settled(self, handle: Handle) -> asyncio.Future[None]:
+        """A future that is done when the record's fate is known."""
+        waiting = self._awaited.get(handle)
+        if waiting is None:
+            waiting = self._awaited[handle] = asyncio.get_running_loop().create_future()
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+        return waiting
+
+    async def _look(self) -> None:
+        """Bring in what became of records while somebody waits for any."""
+        while self._awaited:
+            await self._worker.call(_bring_in, list(self._awaited))
+            for handle in [handle for handle in self._awaited if handle.settled]:
+                waiting = self._awaited.pop(handle)
+                if not waiting.done():
+                    waiting.set_result(None)
+            await asyncio.sleep(LOOKED_FOR_EVERY)
+
+    @asynccontextmanager
+    async def transaction(self, *, within: float = 60.0) -> AsyncIterator[None]:
+        """All or nothing, across topics and partitions: commits when the block is left, aborts when it raises."""
+        block = self._blocking.transaction(within=within)
+        await self._worker.call(block.__enter__)
+        try:
+            yield
+        except BaseException as error:
+            await self._worker.call(block.__exit__, type(error), error, error.__traceback__)
+            raise
+        await self._worker.call(block.__exit__, None, None, None)
+
+    async def flush(self, timeout: float = 60.0) -> int:
+        """Wait until nothing is under way; how many records still are when the time is over."""
+        return await self._worker.call(self._blocking.flush, timeout)
+
+    async def close(self, timeout: float = 60.0) -> None:
+        """Flush, and say so when records are left under way, or failed without anybody having asked."""
+        try:
+            await self._worker.call(self._blocking.close, timeout)
+            if self._looking is not None:
+                await self._looking
+        finally:
+            self._worker.close()
+
+    async def __aenter__(self) -> Producer:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            await self.close()
+            return
+        try:
+            await self._worker.call(self._blocking.__exit__, kind, None, None)
+        finally:
+            if self._looking is not None:
+                self._looking.cancel()
+            self._worker.close()
+
+
+def _bring_in(handles: list[Handle]) -> None:
+    for handle in handles:
+        if not handle.settled:
+            handle.done()

@@ -1,0 +1,191 @@
+"""The same words for asyncio: receipts that are awaited, bodies that await, and cancellation that loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import Counter
+
+import pytest
+
+import kept
+from kept.consumer import Reader, Start
+from kept.errors import NotPersisted, TransactionAborted
+from kept.local import Cluster
+
+
+@pytest.fixture
+def group() -> str:
+    return f"group-{uuid.uuid4().hex[:12]}"
+
+
+def read(cluster: Cluster, topic: str) -> list[bytes | None]:
+    with Reader(cluster.bootstrap, topic, start=Start.BEGINNING) as reader:
+        return [record.value for record in reader.to_end()]
+
+
+def numbers(values: list[bytes | None]) -> list[int]:
+    return [int(value or b"-1") for value in values]
+
+
+def fill(cluster: Cluster, topic: str, count: int) -> None:
+    with kept.Producer(cluster.bootstrap, kept.AtLeastOnce()) as producer:
+        for number in range(count):
+            producer.send(topic, str(number), key="one")
+
+
+@pytest.mark.parametrize("guarantee", [kept.AtLeastOnce(), kept.ExactlyOnce(f"aio-{uuid.uuid4().hex[:8]}")])
+def test_receipts_are_awaited(cluster: Cluster, topic: str, guarantee: kept.Guarantee) -> None:
+    async def main() -> list[kept.Receipt]:
+        async with kept.aio.Producer(cluster.bootstrap, guarantee) as producer:
+            handles = [await producer.send(topic, str(number), key="one") for number in range(500)]
+            assert not all(handle.done() for handle in handles)
+            return [await handle for handle in handles]
+
+    receipts = asyncio.run(main())
+    assert [receipt.offset for receipt in receipts] == sorted(receipt.offset for receipt in receipts)
+    assert numbers(read(cluster, topic)) == list(range(500))
+
+
+def test_many_wait_at_once_and_a_refusal_is_raised_where_it_is_awaited(cluster: Cluster, topic: str) -> None:
+    async def one(producer: kept.aio.Producer, number: int) -> int:
+        return (await (await producer.send(topic, str(number)))).offset
+
+    async def main() -> None:
+        async with kept.aio.Producer(cluster.bootstrap, kept.AtLeastOnce()) as producer:
+            assert len(await asyncio.gather(*(one(producer, number) for number in range(2000)))) == 2000
+            refused = await producer.send(topic, "nowhere", partition=77)
+            with pytest.raises(NotPersisted):
+                await refused
+
+    asyncio.run(main())
+    assert sorted(numbers(read(cluster, topic))) == list(range(2000))
+
+
+def test_more_than_may_be_under_way_wait_for_room(
+    cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kept.aio.producing.MOST_UNDER_WAY", 100)
+
+    async def main() -> None:
+        async with kept.aio.Producer(cluster.bootstrap, kept.AtLeastOnce()) as producer:
+            for number in range(1000):
+                await producer.send(topic, str(number))
+
+    asyncio.run(main())
+    assert sorted(numbers(read(cluster, topic))) == list(range(1000))
+
+
+def test_a_transaction_is_whole_or_absent(cluster: Cluster, topic: str) -> None:
+    async def main() -> None:
+        async with kept.aio.Producer(cluster.bootstrap, kept.ExactlyOnce(topic)) as producer:
+            async with producer.transaction():
+                for number in range(10):
+                    await producer.send(topic, str(number))
+            with pytest.raises(ZeroDivisionError):
+                async with producer.transaction():
+                    await producer.send(topic, "never")
+                    raise ZeroDivisionError
+            with pytest.raises((NotPersisted, TransactionAborted)):
+                async with producer.transaction():
+                    await producer.send(topic, b"x" * 2_000_000)
+
+    asyncio.run(main())
+    assert sorted(numbers(read(cluster, topic))) == list(range(10))
+
+
+@pytest.mark.parametrize("guarantee", [kept.AtLeastOnce(), kept.AtMostOnce()])
+def test_a_record_is_done_when_the_next_is_asked_for(
+    cluster: Cluster, topic: str, group: str, guarantee: kept.Guarantee
+) -> None:
+    fill(cluster, topic, 50)
+    seen: list[int] = []
+
+    async def main(most: int) -> None:
+        async with kept.aio.Consumer(cluster.bootstrap, topic, group=group, guarantee=guarantee) as consumer:
+            async for record in consumer:
+                await asyncio.sleep(0)
+                seen.append(int(record.value or b""))
+                if len(seen) == most:
+                    consumer.stop()
+
+    asyncio.run(main(20))
+    asyncio.run(main(50))
+    assert seen == list(range(50))
+
+
+def test_a_body_that_raises_leaves_its_record_undone(cluster: Cluster, topic: str, group: str) -> None:
+    fill(cluster, topic, 10)
+    seen: list[int] = []
+
+    async def main() -> None:
+        async with kept.aio.Consumer(cluster.bootstrap, topic, group=group, guarantee=kept.AtLeastOnce()) as consumer:
+            async for record in consumer:
+                seen.append(int(record.value or b""))
+                if seen.count(4) == 1 and seen[-1] == 4:
+                    raise ZeroDivisionError
+                if seen[-1] == 9:
+                    consumer.stop()
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(main())
+    asyncio.run(main())
+    assert seen == [0, 1, 2, 3, 4, 4, 5, 6, 7, 8, 9]
+
+
+def test_cancelling_loses_nothing(cluster: Cluster, topic: str, group: str) -> None:
+    fill(cluster, topic, 200)
+    seen: list[int] = []
+
+    async def consume() -> None:
+        async with kept.aio.Consumer(cluster.bootstrap, topic, group=group, guarantee=kept.AtLeastOnce()) as consumer:
+            async for record in consumer:
+                await asyncio.sleep(0.002)
+                seen.append(int(record.value or b""))
+                if seen[-1] == 199:
+                    consumer.stop()
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(consume())
+        before = len(seen)
+        while len(seen) < before + 20 and not task.done():
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    for _ in range(3):
+        asyncio.run(cancelled())
+    asyncio.run(consume())
+    assert set(seen) == set(range(200))
+    assert max(Counter(seen).values()) <= 3, "only the records in hand when it was cancelled came again"
+
+
+def test_exactly_once_into_kafka_ends_with_its_task(cluster: Cluster, topic: str) -> None:
+    fill(cluster, topic, 100)
+    kept.Cluster  # noqa: B018 - the public door opens lazily
+    from kept.admin.topics import Topics
+
+    copy = f"{topic}-copy"
+    Topics(cluster.bootstrap).create(copy, 3, kept.ExactlyOnce("tests"))
+
+    async def main() -> None:
+        async with kept.aio.Consumer(cluster.bootstrap, topic, guarantee=kept.ExactlyOnce(topic)) as consumer:
+            copying = asyncio.create_task(
+                consumer.into_kafka(lambda record: kept.Output(copy, record.value, record.key), seconds=0.2)
+            )
+            async with asyncio.timeout(60) if hasattr(asyncio, "timeout") else _no_limit():
+                while len(await asyncio.to_thread(read, cluster, copy)) < 100:
+                    await asyncio.sleep(0.2)
+            copying.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await copying
+
+    asyncio.run(main())
+    assert numbers(read(cluster, copy)) == list(range(100))
+
+
+class _no_limit:  # noqa: N801 - stands where Python 3.10 has no asyncio.timeout
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(self, *_: object) -> None: ...

@@ -1,0 +1,161 @@
+"""What real brokers refuse, as an error of our tree that says what to do next."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+
+from kept.admin.topics import Topics
+from kept.consumer import Reader, Start
+from kept.errors import NotPersisted, OutcomeUnknown
+from kept.guarantees import AtLeastOnce, AtMostOnce, ExactlyOnce
+from kept.local import Cluster, kafka
+from kept.local.ports import ANY_FREE
+from kept.local.tether import tethered
+from kept.producer import Producer
+from kept.producer.fates import error_of
+from tests.conftest import Eventually
+
+
+@pytest.fixture
+def wants_all(mended: Cluster) -> str:
+    """A topic of one partition that takes a record only with all three copies."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    Topics(mended.bootstrap).create(name, 1, ExactlyOnce("tests"), {"min.insync.replicas": 3})
+    return name
+
+
+def partition(cluster: Cluster, topic: str) -> tuple[int, list[int]]:
+    """The leader, and the copies in sync."""
+    found = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(topic, timeout=30)
+    only = found.topics[topic].partitions[0]
+    return only.leader, only.isrs
+
+
+def a_follower(cluster: Cluster, topic: str) -> int:
+    leader, _ = partition(cluster, topic)
+    return next(number for number in (1, 2, 3) if number != leader)
+
+
+def test_too_few_copies_before_the_record_was_written(mended: Cluster, wants_all: str, eventually: Eventually) -> None:
+    """NOT_ENOUGH_REPLICAS: sent once, it is known to be absent; at least once waits until the broker is back."""
+    follower = a_follower(mended, wants_all)
+    mended.broker(follower).kill()
+    eventually(lambda: len(partition(mended, wants_all)[1]) == 2, "the copy is out of sync", within=60)
+    with Producer(mended.bootstrap, AtMostOnce(), acks="all") as once:
+        with pytest.raises(NotPersisted, match="Not enough in-sync replicas") as caught:
+            once.send(wants_all, "absent").result(60)
+        assert caught.value.retriable
+        assert "kept topics describe" in caught.value.way_out
+    with Producer(mended.bootstrap, AtLeastOnce()) as patient:
+        delivery = patient.send(wants_all, "patient")
+        with pytest.raises(OutcomeUnknown, match="still under way"):
+            delivery.result(1)
+        mended.broker(follower).start()
+        assert delivery.result(120).offset == 0
+    with Reader(mended.bootstrap, wants_all, start=Start.BEGINNING) as reader:
+        assert [record.value for record in reader.to_end()] == [b"patient"]
+
+
+def test_too_few_copies_after_the_record_was_written(mended: Cluster, wants_all: str) -> None:
+    """The leader wrote it, a copy hangs: the answer does not rule the record out, and later it is there."""
+    follower = a_follower(mended, wants_all)
+    with Producer(mended.bootstrap, AtMostOnce(), acks="all", **{"request.timeout.ms": 4000}) as producer:
+        producer.send(wants_all, "before").result(60)
+        mended.broker(follower).pause()
+        with pytest.raises(OutcomeUnknown, match="not known") as caught:
+            producer.send(wants_all, "written").result(60)
+        assert "kept topics describe" in caught.value.way_out
+        mended.broker(follower).resume()
+    with Reader(mended.bootstrap, wants_all, start=Start.BEGINNING) as reader:
+        assert [reader_value(reader) for _ in range(2)] == [b"before", b"written"]
+
+
+def reader_value(reader: Reader) -> bytes | None:
+    record = reader.poll(60)
+    while record is None:
+        record = reader.poll(60)
+    return record.value
+
+
+def test_not_enough_replicas_after_append_is_unknown_and_says_where_to_look() -> None:
+    """Brokers with eligible leader replicas (4.1 and later) time out instead; older ones answer with this."""
+    error = error_of(KafkaError(KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND), "topic", may_have_been_resent=False)
+    assert isinstance(error, OutcomeUnknown)
+    assert "kept topics describe" in error.way_out
+
+
+def test_a_record_that_fell_with_another_may_be_sent_again(cluster: Cluster) -> None:
+    """A compacted topic wants a key: the broker refuses the batch, and does not say because of which record."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    Topics(cluster.bootstrap).create(name, 1, AtMostOnce(), {"cleanup.policy": "compact"})
+    with Producer(cluster.bootstrap, AtLeastOnce(), **{"linger.ms": 500}) as producer:
+        for delivery in [producer.send(name, "x", key="key"), producer.send(name, "x")]:
+            with pytest.raises(NotPersisted, match="refused together") as caught:
+                delivery.result(60)
+            assert caught.value.retriable
+    with Producer(cluster.bootstrap, ExactlyOnce(f"test-{uuid.uuid4()}")) as exact:
+        with pytest.raises(NotPersisted, match="wants a key"), exact.transaction():
+            exact.send(name, "inside", key="key")
+            exact.send(name, "inside")
+        handles = [exact.send(name, "x", key=key) for key in ("a", "b", None, "c")]
+        with pytest.raises(NotPersisted, match="wants a key") as alone:
+            handles[2].result(60)
+        assert not alone.value.retriable
+        assert all(handles[number].result(60) for number in (0, 1, 3))
+    with Reader(cluster.bootstrap, name, start=Start.BEGINNING) as reader:
+        assert [record.key for record in reader.to_end()] == [b"a", b"b", b"c"]
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster that knows rights: everybody may do everything, unless a rule says otherwise."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(kafka.SMALL, "authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer")
+        patch.setitem(kafka.SMALL, "allow.everyone.if.no.acl.found", "true")
+        with tethered(Cluster(tmp_path_factory.mktemp("guarded") / "cluster")) as cluster:
+            cluster.up(ports=ANY_FREE)
+            yield cluster
+
+
+def test_a_topic_without_the_right_to_write(guarded: Cluster) -> None:
+    """Every guarantee names the right; under exactly-once the others' records are not held up by it."""
+    allowed, forbidden = (f"test-{uuid.uuid4().hex[:12]}" for _ in range(2))
+    for name in (allowed, forbidden):
+        Topics(guarded.bootstrap).create(name, 1, ExactlyOnce("tests"))
+    rule = AclBinding(
+        ResourceType.TOPIC,
+        forbidden,
+        ResourcePatternType.LITERAL,
+        "User:ANONYMOUS",
+        "*",
+        AclOperation.WRITE,
+        AclPermissionType.DENY,
+    )
+    admin = AdminClient({"bootstrap.servers": guarded.bootstrap})
+    for made in admin.create_acls([rule]).values():
+        made.result(30)
+    with Producer(guarded.bootstrap, AtMostOnce()) as producer:
+        with pytest.raises(NotPersisted, match="authorization failed") as refused:
+            producer.send(forbidden, "x").result(60)
+        assert "right to write" in refused.value.way_out
+    with Producer(guarded.bootstrap, AtLeastOnce()) as producer:
+        with pytest.raises(OutcomeUnknown, match="authorization failed") as unknown:
+            producer.send(forbidden, "x").result(60)
+        assert "right to write" in unknown.value.way_out
+    with Producer(guarded.bootstrap, ExactlyOnce(f"test-{uuid.uuid4()}")) as producer:
+        with pytest.raises(NotPersisted) as missing, producer.transaction():
+            producer.send(forbidden, "x")
+        assert not missing.value.retriable
+        assert "right to write" in missing.value.way_out
+        handles = [producer.send(name, "x") for name in (allowed, forbidden, allowed)]
+        with pytest.raises(NotPersisted, match="did not take") as alone:
+            handles[1].result(90)
+        assert "right to write" in alone.value.way_out
+        assert [handles[number].result(60).offset >= 0 for number in (0, 2)] == [True, True]
