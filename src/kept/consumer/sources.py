@@ -40,11 +40,7 @@ class Sources:
         return lambda: {topic: str(_described(topic, answer).topic_id) for topic, answer in answers.items()}
 
     def partitions(self, topic: str) -> tuple[str, list[int]]:
-        """The topic's id and the numbers of its partitions.
-
-        Safe inside a rebalance. `list_topics` of the member's own client is not: confluent-kafka 2.16 then forgets
-        the call that it is in, and the next callback of that call aborts the process (CallState_get).
-        """
+        """The topic's id and the numbers of its partitions, as one broker knows them at one moment."""
         (answer,) = self.admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER_WITHIN).values()
         found = _described(topic, answer)
         return str(found.topic_id), sorted(partition.id for partition in found.partitions)
