@@ -224,6 +224,8 @@ def test_an_effect_that_raises_is_tried_again_after_its_partition_moved(
             eventually(lambda: second.consumer.partitions, "the second has partitions")
             fail.clear()
             eventually(lambda: count(table) >= 300, "all records are applied", 60)
+        send(cluster.bootstrap, topic, some(60, "later"))
+        eventually(lambda: first.fails() or count(table) >= 360, "what went while it was paused came back", 60)
     audit(cluster.bootstrap, topic, table)
 
 

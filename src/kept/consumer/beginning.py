@@ -52,7 +52,7 @@ class Beginning:
         """Written by whoever finds progress and no birth: a founder may have died in between."""
         if self._births is None:
             return
-        numbers = self.numbers(topic)
+        numbers = self._member.numbers(topic)
         if self._known.get(topic) == len(numbers):
             return
         committed = self._committed([(topic, number) for number in numbers])
@@ -63,7 +63,7 @@ class Beginning:
 
     def _begin(self, topic: str, places: Sequence[Place]) -> dict[Place, Next]:
         """Positions for this topic's partitions, some of which have none."""
-        everywhere = [(topic, number) for number in self.numbers(topic)]
+        everywhere = [(topic, number) for number in self._member.numbers(topic)]
         committed = self._committed(everywhere)
         there = {place: position for place, position in committed.items() if position is not None}
         missing = [place for place in places if place[0] == topic and place not in there]
@@ -134,12 +134,6 @@ class Beginning:
             )
             for answer in answers
         }
-
-    def numbers(self, topic: str) -> list[int]:
-        try:
-            return sorted(self._member.client.list_topics(topic, timeout=ANSWER_WITHIN).topics[topic].partitions)
-        except KafkaException as failure:
-            raise reading_error(failure.args[0], topic) from failure
 
     def _committed(self, places: Sequence[Place]) -> dict[Place, Next | None]:
         """What is recorded; a coordinator that has just moved is asked again."""

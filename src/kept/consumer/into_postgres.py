@@ -139,7 +139,6 @@ class IntoPostgresLoop:
 
     def lost(self, places: Sequence[Place]) -> None:
         self._assignments += 1
-        self._member.resume(places)  # what was paused is not to stay so when it comes back
         self._waiting = [record for record in self._waiting if record.place not in places]
         for topic, number in places:
             self._store.forget(topic, [number])
@@ -150,23 +149,10 @@ class IntoPostgresLoop:
         """The next records, as many as are done in one transaction."""
         records, self._waiting = self._waiting, []
         if not records:
-            before = self._assignments
             records = self._member.take(self._pace.most, IDLE)
-            if self._assignments != before:
-                records = self._not_done(records)
         share = self._pace.share(records)
         self._waiting = records[share:]
         return records[:share]
-
-    def _not_done(self, records: list[Record]) -> list[Record]:
-        """A partition that went and came back while records were read was read twice, and others may have gone on."""
-        following = dict(self._next)
-        found = []
-        for record in records:
-            if record.offset >= following[record.place]:
-                following[record.place] = record.offset + 1
-                found.append(record)
-        return found
 
     def _chunk(self, records: list[Record], retry: Retry) -> None:
         """One transaction. An effect that raises is tried again with the whole chunk, then found and buried."""
@@ -251,12 +237,12 @@ class IntoPostgresLoop:
     def _stay_member(self, seconds: float) -> None:
         """Wait, and hear the group meanwhile; nothing is read but a record that was on its way already."""
         deadline = time.monotonic() + seconds
+        self._member.pause([])
         try:
             while (left := deadline - time.monotonic()) > 0 and not self._stopping:
-                self._member.pause(sorted(self._member.owned))
                 self._waiting += self._member.take(1, min(left, IDLE))
         finally:
-            self._member.resume(sorted(self._member.owned))
+            self._member.resume([])
 
     def _patiently(self, deadline: float, ask: Callable[[], Answer]) -> Answer:
         """Partitions are not given back for a database that is away for a moment.

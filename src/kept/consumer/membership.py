@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from confluent_kafka import Consumer as Client
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from kept.consumer.faults import commit_error, is_passing, reading_error
 from kept.consumer.records import Place, Record, records_of
@@ -48,6 +49,8 @@ class Membership:
 
     def __init__(self, settings: Mapping[str, object], topics: Sequence[str]) -> None:
         self.topics = list(topics)
+        self._settings: dict[str, Any] = dict(settings)
+        self._asking: AdminClient | None = None
         self.owned: set[Place] = set()
         self._follower: Follower | None = None
         self._failure: BaseException | None = None
@@ -206,6 +209,19 @@ class Membership:
 
     def is_paused(self, place: Place) -> bool:
         return self._all_paused or place in self._paused
+
+    def numbers(self, topic: str) -> list[int]:
+        """The numbers of a topic's partitions. Asked by another client, for this is asked inside rebalances.
+
+        There `list_topics` of the member's own would make confluent-kafka 2.16 forget the call that it is in, and the
+        next callback of that call abort the process (CallState_get: Assertion `cs != NULL' failed).
+        """
+        if self._asking is None:
+            self._asking = AdminClient(self._settings)
+        try:
+            return sorted(self._asking.list_topics(topic, timeout=ANSWER_WITHIN).topics[topic].partitions)
+        except KafkaException as failure:
+            raise reading_error(failure.args[0], topic) from failure
 
     def ends(self, place: Place) -> tuple[int, int]:
         """The first offset there is, and the one behind the last."""

@@ -25,8 +25,9 @@ class Seeding:
 
     def seed(self, store: PostgresProgress, topic: str, assigned: Sequence[int], cluster_id: str) -> None:
         """At birth, and when the topic has grown; a topic that was made anew is refused by the store."""
-        identity = Identity(cluster_id, self._sources.topic_ids([topic])[topic], UNKNOWN_EPOCH)
-        places = [(topic, number) for number in self._beginning.numbers(topic)]
+        topic_id, numbers = self._sources.partitions(topic)
+        identity = Identity(cluster_id, topic_id, UNKNOWN_EPOCH)
+        places = [(topic, number) for number in numbers]
         if (topic, max(assigned)) not in places:
             raise TryAgain(  # or else progress that is only not seeded yet would be taken for lost
                 f"{topic} grew to {max(assigned) + 1} partitions, and the broker that was asked does not know it yet",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 
 from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, TopicDescription  # type: ignore[attr-defined]
 
 from kept.consumer.faults import reading_error
 from kept.consumer.membership import ANSWER_WITHIN, Next
@@ -36,17 +37,20 @@ class Sources:
     def ask_topic_ids(self, topics: Sequence[str]) -> Callable[[], dict[str, str]]:
         """Ask now, and go on; what is returned waits for the answer."""
         answers = self.admin.describe_topics(TopicCollection(list(topics)), request_timeout=ANSWER_WITHIN)
+        return lambda: {topic: str(_described(topic, answer).topic_id) for topic, answer in answers.items()}
 
-        def answered() -> dict[str, str]:
-            found = {}
-            for topic, answer in answers.items():
-                try:
-                    found[topic] = str(answer.result(2 * ANSWER_WITHIN).topic_id)  # the request's own time-out is first
-                except KafkaException as failure:
-                    raise reading_error(failure.args[0], topic) from failure
-            return found
+    def partitions(self, topic: str) -> tuple[str, list[int]]:
+        """The topic's id and the numbers of its partitions, as one broker knows them at one moment."""
+        (answer,) = self.admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER_WITHIN).values()
+        found = _described(topic, answer)
+        return str(found.topic_id), sorted(partition.id for partition in found.partitions)
 
-        return answered
+
+def _described(topic: str, answer: Future[TopicDescription]) -> TopicDescription:
+    try:
+        return answer.result(2 * ANSWER_WITHIN)  # the request's own time-out is first
+    except KafkaException as failure:
+        raise reading_error(failure.args[0], topic) from failure
 
 
 def signed(position: Next, topic_id: str) -> Next:
