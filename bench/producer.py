@@ -41,6 +41,7 @@ PARTITIONS = 8
 SIZE = 150
 TRANSACTION_SECONDS = 0.1
 REPORTS_EVERY = 100
+WARM = b"warm"
 
 
 class Counted:
@@ -75,7 +76,8 @@ def produce(client: Client, topic: str, value: bytes, report: Counted) -> None:
 def by_hand(bootstrap: str, topic: str, content: list[bytes]) -> float:
     """At least once with confluent-kafka alone."""
     client, report = Client(settings(bootstrap, AtLeastOnce())), Counted()
-    client.list_topics(topic, timeout=30)
+    produce(client, topic, WARM, Counted())  # connected, and the topic is known
+    client.flush(30)
     begun = time.perf_counter()
     for number, value in enumerate(content):
         produce(client, topic, value, report)
@@ -93,6 +95,9 @@ def by_hand_in_transactions(bootstrap: str, topic: str, content: list[bytes]) ->
     client, report = Client(settings(bootstrap, ExactlyOnce(f"bench-{uuid.uuid4()}"))), Counted()
     client.list_topics(topic, timeout=30)
     client.init_transactions(30)
+    client.begin_transaction()
+    produce(client, topic, WARM, Counted())
+    client.commit_transaction(60)
     begun = time.perf_counter()
     client.begin_transaction()
     ends = begun + TRANSACTION_SECONDS
@@ -113,7 +118,7 @@ def by_hand_in_transactions(bootstrap: str, topic: str, content: list[bytes]) ->
 def by_kept(guarantee: Guarantee) -> Callable[[str, str, list[bytes]], float]:
     def run(bootstrap: str, topic: str, content: list[bytes]) -> float:
         with Producer(bootstrap, guarantee) as producer:
-            producer.send(warm_up_topic(topic), b"warm").result(60)  # connected, and the name is claimed
+            producer.send(topic, WARM).result(60)
             begun = time.perf_counter()
             for value in content:
                 producer.send(topic, value)
@@ -123,10 +128,6 @@ def by_kept(guarantee: Guarantee) -> Callable[[str, str, list[bytes]], float]:
         return took  # closing told of no failure
 
     return run
-
-
-def warm_up_topic(topic: str) -> str:
-    return f"{topic}-warm"
 
 
 def audit(bootstrap: str, topic: str, content: list[bytes]) -> None:
@@ -168,14 +169,12 @@ def measured(bootstrap: str, run: Callable[[str, str, list[bytes]], float], reco
     """One audited run, on a topic of its own."""
     topic, topics = f"bench-{uuid.uuid4().hex[:12]}", Topics(bootstrap)
     topics.create(topic, PARTITIONS, ExactlyOnce("bench"))
-    topics.create(warm_up_topic(topic), 1, ExactlyOnce("bench"))
     content = values(records)
     processor = time.process_time()
     took = run(bootstrap, topic, content)
     processor = time.process_time() - processor
-    audit(bootstrap, topic, content)
-    for name in (topic, warm_up_topic(topic)):
-        topics.delete(name)
+    audit(bootstrap, topic, [WARM, *content])
+    topics.delete(topic)
     return Figures(records / took, processor / records * 1e6)
 
 

@@ -175,6 +175,8 @@ class Claims:
                 try:
                     return session.execute(statement.encode(), arguments)
                 except pg.OperationalError as error:
+                    if error.sqlstate is None:
+                        session.close()  # the server said nothing: what this connection waits for may never come
                     if not session.closed or attempt == ATTEMPTS - 1:
                         raise told(error, "keeping a claim") from error
                 except psycopg.Error as error:
