@@ -121,11 +121,12 @@ def test_the_end_is_chosen_once_for_all_partitions(
 
 def test_a_moment_in_the_past_begins_there(cluster: Cluster, group: str, eventually: Eventually) -> None:
     topic = make_topic(cluster.bootstrap, 1)
+    an_hour_ago = int(time.time()) - 3600  # older than the topic's retention would be deleted under the test
     with Producer(cluster.bootstrap, AT_LEAST) as producer:
         for number in range(5):
-            producer.send(topic, str(number), timestamp=1_700_000_000_000 + number * 1000)
+            producer.send(topic, str(number), timestamp=(an_hour_ago + number) * 1000)
     seen: list[Record] = []
-    moment = datetime.fromtimestamp(1_700_000_003, timezone.utc)
+    moment = datetime.fromtimestamp(an_hour_ago + 3, timezone.utc)
     with in_background(Consumer(cluster.bootstrap, topic, group=group, guarantee=AT_LEAST, start=moment), seen):
         eventually(lambda: len(seen) == 2, "the records since that moment")
     assert [record.value for record in seen] == [b"3", b"4"]

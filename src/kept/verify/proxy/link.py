@@ -60,8 +60,12 @@ class Link:
         finally:
             for pump in pumps:
                 pump.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
-            await asyncio.gather(self._client.close(), self._server.close())
+            try:
+                await asyncio.gather(*pumps, return_exceptions=True)
+                await asyncio.gather(self._client.close(), self._server.close())
+            finally:  # a cut may come while we wait for the end
+                self._client.abort()
+                self._server.abort()
 
     def reset(self) -> None:
         """End both sides hard."""

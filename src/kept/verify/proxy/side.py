@@ -63,4 +63,8 @@ class Side:
         self._writer.close()
         with suppress(OSError, asyncio.TimeoutError):
             await asyncio.wait_for(self._writer.wait_closed(), FLUSHED_WITHIN)
+        self.abort()
+
+    def abort(self) -> None:
+        """End it now, whatever is left to write; one that has ended stays so."""
         self._writer.transport.abort()
