@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from concurrent.futures import TimeoutError  # noqa: A004 - before Python 3.11 it is not the built-in one
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
@@ -11,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from kept.consumer.faults import reading_error
 from kept.consumer.membership import ANSWER_WITHIN, Next
 from kept.consumer.records import Place
-from kept.errors import ProgressMoved, SourceChanged
+from kept.errors import ProgressMoved, SourceChanged, TryAgain
 
 _SIGNATURE = re.compile(r"kept 1 (?P<topic_id>\S+)")
 
@@ -38,6 +39,8 @@ class Sources:
                 found[topic] = str(answer.result(ANSWER_WITHIN).topic_id)
             except KafkaException as failure:
                 raise reading_error(failure.args[0], topic) from failure
+            except TimeoutError as failure:
+                raise TryAgain(f"nobody says which {topic} it is", way_out="see that the brokers run") from failure
         return found
 
 
