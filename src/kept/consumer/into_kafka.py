@@ -203,16 +203,11 @@ class IntoKafkaLoop:
         if window is None:
             window = self._window = Window(self._outgoing.open(), began, one_by_one=self._limit.records == 1)
         window.add(records)
-        send = window.transaction.send
-        for record, of_one in zip(records, outputs, strict=True):
-            try:
-                for output in of_one:
-                    send(output)
-                    if window.one_by_one:
-                        window.transaction.flush()
-            except Refused as refused:
-                self._found(record, refused.refusal)
-                raise
+        try:
+            window.transaction.send_all(outputs, one_by_one=window.one_by_one)
+        except Refused as refused:
+            self._found(records[refused.number], refused.refusal)
+            raise
 
     def _letter_or(self, transform: Transform, record: Record) -> Output | Iterable[Output] | None:
         """A record that was proven to be poison has a letter for its output."""

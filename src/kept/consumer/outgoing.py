@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -54,22 +54,41 @@ class Refused(Ended):
     def __init__(self, refusal: KeptError) -> None:
         super().__init__(refusal.what)
         self.refusal = refusal
+        self.number = 0
+        """Whose output it was, counted from the first record that was sent together."""
+
+
+class Reports:
+    """What the broker said of records: `refusal` is why it refused one, `forbidden` why it would refuse any.
+
+    The client holds this object and nothing that holds the client: a circle would keep old clients, with their
+    threads and connections, until the garbage collector comes by.
+    """
+
+    def __init__(self) -> None:
+        self.refusal: KeptError | None = None
+        self.forbidden: KeptError | None = None
+
+    def hear(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            return
+        told = error_of(error, str(message.topic()), may_have_been_resent=False)
+        if error.code() in _ABOUT_THE_RECORD:
+            self.refusal = self.refusal or told
+        elif _is_forbidden(told):
+            self.forbidden = self.forbidden or told
 
 
 class Transaction:
-    """One transaction on its own client: records, then positions, then the end.
-
-    `refusal` is why the broker refused one of the records, `forbidden` why it would refuse any.
-    """
+    """One transaction on its own client: records, then positions, then the end."""
 
     def __init__(self, settings: Mapping[str, object], known: set[str], fence: Callable[[], object]) -> None:
-        self._client: Client = fenced_client({**settings, "on_delivery": self._report}, PREPARED_WITHIN)
+        self.reports = Reports()
+        self._client: Client = fenced_client({**settings, "on_delivery": self.reports.hear}, PREPARED_WITHIN)
         self._produce = self._client.produce
         self._known = known  # output topics that are there
         self._fence = fence
         self._over = False
-        self.refusal: KeptError | None = None
-        self.forbidden: KeptError | None = None
         self.begun = time.monotonic()
 
     def begin(self) -> None:
@@ -79,16 +98,33 @@ class Transaction:
             raise TryAgain(f"no transaction could be opened: {failure.args[0].str()}", way_out="try again") from failure
         self.begun = time.monotonic()
 
+    def send_all(self, outputs: Sequence[Sequence[Output]], *, one_by_one: bool) -> None:
+        """Hand over what came of several records; one by one, each output travels in a batch of its own."""
+        produce, known = self._produce, self._known
+        for number, of_one in enumerate(outputs):
+            try:
+                for output in of_one:
+                    try:
+                        topic, value, key, headers, partition, timestamp = output
+                        if headers is None and not timestamp and topic in known and not one_by_one:
+                            produce(topic, value, key, partition)
+                            continue
+                    except (BufferError, KafkaException, TypeError, ValueError):
+                        pass  # it was not taken: `send` waits for room, or says why
+                    self.send(output)
+                    if one_by_one:
+                        self._client.flush(ENDED_WITHIN)
+            except Refused as refused:
+                refused.number = number
+                raise
+
     def send(self, output: Output) -> None:
         """Hand a record over; a full buffer is waited for."""
         try:
             topic, value, key, headers, partition, timestamp = output
             if topic not in self._known:
                 self._meet(topic)
-            if headers is None and not timestamp:
-                self._produce(topic, value, key, partition)
-            else:
-                self._produce(topic, value, key, partition, headers=headers, timestamp=timestamp)
+            self._produce(topic, value, key, partition, headers=headers, timestamp=timestamp)
         except BufferError:
             self._wait_for_room()
             self.send(output)
@@ -102,10 +138,6 @@ class Transaction:
                     retriable=False,
                 )
             ) from error
-
-    def flush(self) -> None:
-        """Wait until the brokers have answered for everything that was sent."""
-        self._client.flush(ENDED_WITHIN)
 
     def commit(self, positions: list[TopicPartition], group: object) -> None:
         """Make the records visible and the positions recorded, together."""
@@ -162,15 +194,6 @@ class Transaction:
             return Refused(told)
         return told if _is_forbidden(told) else Ended(error.str())
 
-    def _report(self, error: KafkaError | None, message: Message) -> None:
-        if error is None:
-            return
-        told = error_of(error, str(message.topic()), may_have_been_resent=False)
-        if error.code() in _ABOUT_THE_RECORD:
-            self.refusal = self.refusal or told
-        elif _is_forbidden(told):
-            self.forbidden = self.forbidden or told
-
 
 class Outgoing:
     """Opens transactions; the next client is made ready while the current one works."""
@@ -184,6 +207,7 @@ class Outgoing:
         self._known: set[str] = set()
         self._background = ThreadPoolExecutor(1, thread_name_prefix="kept-fence")
         self._prepared: Future[Transaction] | None = None
+        self._last: Transaction | None = None
 
     def open(self) -> Transaction:
         """Begin a transaction on a client on which nothing was ever sent."""
@@ -191,11 +215,13 @@ class Outgoing:
         transaction.begin()
         self._ids.reverse()
         self._prepared = self._background.submit(self._make, self._ids[0])
+        self._background.submit(_forget, self._last)  # to end a client takes a while, too
+        self._last = transaction
         return transaction
 
     def close(self) -> None:
         self._background.shutdown(wait=True, cancel_futures=True)
-        self._prepared = None
+        self._prepared = self._last = None
 
     def _ready(self) -> Transaction | None:
         prepared, self._prepared = self._prepared, None
@@ -221,6 +247,10 @@ def _insist(call: Callable[[float], object], deadline: float) -> None:
             time.sleep(0.1)
         else:
             return
+
+
+def _forget(_transaction: Transaction | None) -> None:
+    """Whoever held it last ends its client: this thread."""
 
 
 def _is_forbidden(told: KeptError) -> bool:

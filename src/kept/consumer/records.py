@@ -94,5 +94,10 @@ def records_of(messages: Sequence[Message]) -> list[Record]:
 def last_of_each(records: Sequence[Record]) -> dict[Place, Record]:
     """The last record of each partition; records of one partition come in their order."""
     messages = list(map(_message_of, records))
+    topics = set(map(Message.topic, messages))
+    if len(topics) == 1:  # by number alone, in half the time
+        (topic,) = topics
+        by_number = dict(zip(map(Message.partition, messages), records, strict=True))
+        return {(topic, number): record for number, record in by_number.items()}  # type: ignore[misc]
     places = zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)
     return dict(zip(places, records, strict=True))  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NoAnswer  # before Python 3.11 not the built-in one
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, TopicDescription  # type: ignore[attr-defined]
@@ -12,7 +13,7 @@ from confluent_kafka.admin import AdminClient, TopicDescription  # type: ignore[
 from kept.consumer.faults import reading_error
 from kept.consumer.membership import ANSWER_WITHIN, Next
 from kept.consumer.records import Place
-from kept.errors import ProgressMoved, SourceChanged
+from kept.errors import ProgressMoved, SourceChanged, TryAgain
 
 _SIGNATURE = re.compile(r"kept 1 (?P<topic_id>\S+)")
 
@@ -51,6 +52,8 @@ def _described(topic: str, answer: Future[TopicDescription]) -> TopicDescription
         return answer.result(2 * ANSWER_WITHIN)  # the request's own time-out is first
     except KafkaException as failure:
         raise reading_error(failure.args[0], topic) from failure
+    except NoAnswer as failure:
+        raise TryAgain(f"nobody says which {topic} it is", way_out="see that the brokers run") from failure
 
 
 def signed(position: Next, topic_id: str) -> Next:

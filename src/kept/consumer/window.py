@@ -43,14 +43,14 @@ class Limit:
 
     def narrow(self, window: Window) -> tuple[Record, KeptError] | None:
         """After a transaction was refused: half as much next time; a record refused alone, and why, is returned."""
-        transaction = window.transaction
-        if transaction.forbidden is not None:
-            raise transaction.forbidden
-        expired = time.monotonic() - transaction.begun >= self._longest
-        if transaction.refusal is None and not expired:
+        reports = window.transaction.reports
+        if reports.forbidden is not None:
+            raise reports.forbidden
+        expired = time.monotonic() - window.transaction.begun >= self._longest
+        if reports.refusal is None and not expired:
             return None
         if window.count > 1 or not window.one_by_one:
             self.records = max(1, window.count // 2)
             return None
         (record,) = window.done.values()
-        return None if transaction.refusal is None else (record, transaction.refusal)
+        return None if reports.refusal is None else (record, reports.refusal)
