@@ -217,9 +217,6 @@ def test_a_sink_restored_from_a_backup_goes_on_exactly(cluster: Cluster, topic: 
     audit(cluster.bootstrap, topic, backup)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="kept.stores.sql_errors takes 25P03 for a person's matter; it may be tried again"
-)
 def test_a_handler_that_pauses_too_long_for_the_server_is_tried_again(
     cluster: Cluster, topic: str, table: str, run: Run
 ) -> None:
