@@ -120,13 +120,15 @@ def test_the_groups_metadata_is_taken_at_every_commit(
 
 
 def test_a_member_without_an_id_commits_nothing(
-    cluster: Cluster, begun: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, begun: tuple[str, str, str], eventually: Eventually
 ) -> None:
     """The control: the coordinator itself lets metadata without a member's id through, beside a live member."""
     from confluent_kafka import Producer
 
     source, sink, name = begun
-    with member(cluster.bootstrap, source, name, copying(sink)):
+    with member(cluster.bootstrap, source, name, copying(sink)) as one:
+        # Else it would find the stranger's position where it begins, and stop.
+        eventually(lambda: len(one.consumer.partitions) == 3, "the member has its partitions")
         outsider = Client({"bootstrap.servers": cluster.bootstrap, "group.id": f"kept.{name}", "log_level": 0})
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": new_name(), "log_level": 0})
         producer.init_transactions(30)
