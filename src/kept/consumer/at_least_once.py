@@ -115,7 +115,7 @@ class AtLeastOnceLoop:
         self._closed = True
         try:
             self._member.hear_out(RECORDED_BEFORE_GIVEN_AWAY_WITHIN)
-            self._record_at_last(RECORDED_WITHIN)
+            self._record_at_last(RECORDED_WITHIN, serving=True)
         finally:
             self._member.leave()
 
@@ -210,8 +210,8 @@ class AtLeastOnceLoop:
             else:
                 return
 
-    def _record_at_last(self, within: float) -> None:
-        """Record what is done where the member cannot be served: when partitions go, and at the end."""
+    def _record_at_last(self, within: float, *, serving: bool = False) -> None:
+        """Record what is done when partitions go, and at the end; only there the member can be served meanwhile."""
         deadline = time.monotonic() + within
         while True:
             try:
@@ -221,6 +221,8 @@ class AtLeastOnceLoop:
             except TryAgain:
                 if time.monotonic() > deadline:
                     raise
+                if serving:
+                    self._serve()  # a rebalance may be what is in the way
                 time.sleep(BETWEEN_TRIES)
             else:
                 return

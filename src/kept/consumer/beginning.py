@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from itertools import takewhile
 from typing import TypeAlias
@@ -16,7 +17,7 @@ from kept.consumer.faults import reading_error
 from kept.consumer.membership import ANSWER_WITHIN, Membership, Next
 from kept.consumer.reading import Start
 from kept.consumer.records import Place
-from kept.errors import ProgressLost, TryAgain
+from kept.errors import Fenced, ProgressLost, TryAgain
 
 logger = logging.getLogger("kept")
 From: TypeAlias = Start | datetime
@@ -68,7 +69,10 @@ class Beginning:
         there = {place: position for place, position in committed.items() if position is not None}
         missing = [place for place in places if place[0] == topic and place not in there]
         if self._births is None:
-            return {**there, **self._seed(self.starts(missing))}
+            starts = self.starts(missing)
+            with suppress(Fenced, TryAgain):  # recorded with the first progress then: until it is, it is read again
+                self._member.commit(starts)
+            return {**there, **starts}
         if not there:
             return self._birth(topic, everywhere, places)
         born = self._births.partitions(topic) or 1 + max(number for _, number in there)
