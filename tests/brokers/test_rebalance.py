@@ -16,6 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
 
 from kept.guarantees import AtLeastOnce
 from kept.local import Cluster
@@ -48,13 +49,16 @@ def new_life(cluster: Cluster, topic: str, effects: Path, **more: object) -> Lif
 
 @contextmanager
 def watched(watcher: Watcher) -> Iterator[list[list[int]]]:
-    """What was recorded, again and again."""
+    """What was recorded, again and again; a look that fails is told, and shows nothing."""
     seen: list[list[int]] = []
     over = threading.Event()
 
     def watch() -> None:
         while not over.wait(0.05):
-            seen.append(watcher.recorded())
+            try:
+                seen.append(watcher.recorded())
+            except KafkaException as failure:
+                print(f"after {len(seen)} looks: {failure}")
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -66,6 +70,7 @@ def watched(watcher: Watcher) -> Iterator[list[list[int]]]:
 
 
 def assert_never_backwards(seen: list[list[int]]) -> None:
+    assert len(seen) > 20, "too few looks to tell"
     for before, later in pairwise(seen):
         assert all(now >= then for then, now in zip(before, later, strict=True)), (before, later)
 

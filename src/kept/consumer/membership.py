@@ -250,8 +250,7 @@ class Membership:
             client.incremental_assign([_position(place, begin[place]) for place in places])
             self._begun.update(begin)
             self.owned.update(places)
-            if self._all_paused or self._paused:
-                self._heed_pauses()
+            self._heed_pauses()  # the client remembers a pause of partitions that went and came back
         except BaseException as error:  # noqa: BLE001 - raised again as soon as the client has returned
             self._stuck = self._failure = error
 

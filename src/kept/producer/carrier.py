@@ -7,7 +7,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from kept.errors import FixConfiguration, TryAgain
-from kept.producer.clients import CONNECTS_WITHIN
+from kept.producer import clients
 
 CARRIER = "kept.progress"
 _MADE_WITHIN = 30.0
@@ -17,7 +17,7 @@ _FORBIDDEN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZ
 def make_carrier(admin: AdminClient) -> None:
     """Make it, unless it is there. It is compacted: the few records in it are kept for good."""
     try:
-        if admin.list_topics(CARRIER, timeout=CONNECTS_WITHIN).topics[CARRIER].error is None:
+        if admin.list_topics(CARRIER, timeout=clients.CONNECTS_WITHIN).topics[CARRIER].error is None:
             return
         request = NewTopic(CARRIER, num_partitions=1, replication_factor=-1, config={"cleanup.policy": "compact"})
         admin.create_topics([request], operation_timeout=_MADE_WITHIN)[CARRIER].result(_MADE_WITHIN)
@@ -30,6 +30,8 @@ def make_carrier(admin: AdminClient) -> None:
                 f"the topic {CARRIER} is missing and may not be made",
                 way_out=f"ask for it: `kept topics create {CARRIER} --partitions 1`",
             ) from failure
+        if error.code() in clients.NOBODY_ANSWERS:
+            raise clients.no_broker(error) from failure
         raise TryAgain(
             f"the topic {CARRIER} could not be made: {error.str()}", way_out="try again when the brokers are back"
         ) from failure

@@ -16,6 +16,7 @@ from kept.errors import FixConfiguration, KeptError, TryAgain
 
 CONNECTS_WITHIN = 10.0
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+NOBODY_ANSWERS = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
 _FORBIDDEN = {KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 
 
@@ -53,6 +54,10 @@ def _not_fenced(error: KafkaError) -> KeptError:
             f"the transaction was refused: {reason}",
             way_out="lower transaction.timeout.ms, or raise transaction.max.timeout.ms of the brokers",
         )
-    if code in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
-        return TryAgain(f"no broker answers: {reason}", way_out="check the address, and that the brokers run")
+    if code in NOBODY_ANSWERS:
+        return no_broker(error)
     return TryAgain(f"no transaction could be opened: {reason}", way_out="try again when the brokers are back")
+
+
+def no_broker(error: KafkaError) -> TryAgain:
+    return TryAgain(f"no broker answers: {error.str()}", way_out="check the address, and that the brokers run")
