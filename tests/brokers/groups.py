@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kept.admin.topics import Topics
@@ -57,6 +57,11 @@ class Watcher:
     def members(self) -> int:
         described = self.admin.describe_consumer_groups([self.group])[self.group].result(30)
         return len(described.members)
+
+    def stable(self) -> bool:
+        """Whether every member was told its partitions."""
+        described = self.admin.describe_consumer_groups([self.group])[self.group].result(30)
+        return bool(described.state == ConsumerGroupState.STABLE)
 
     def set_by_hand(self, offsets: dict[int, int]) -> None:
         topic = self._asked[0].topic

@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +18,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException
 
-from kept.guarantees import AtLeastOnce
+from kept.consumer.membership import Membership, Next
+from kept.consumer.records import Place
+from kept.guarantees import AtLeastOnce, consumer_settings
 from kept.local import Cluster
 from kept.producer import Producer
 from tests.brokers.groups import Did, Watcher, did, end, fill, make_topic, start
@@ -231,3 +233,37 @@ def test_a_second_signal_does_not_wait(
     assert running[0].poll() is None, "it finishes the record first"
     os.kill(running[0].pid, signal.SIGTERM)
     assert end(running[0], 20) == -signal.SIGTERM
+
+
+class Asks:
+    """A follower that asks the cluster where to begin, as they all do."""
+
+    def __init__(self, member: Membership) -> None:
+        self.member = member
+        self.asked: list[Place] = []
+
+    def assigned(self, places: Sequence[Place]) -> Mapping[Place, Next]:
+        self.asked += places
+        return {place: found or Next(0) for place, found in self.member.committed(places).items()}
+
+    def revoked(self, places: Sequence[Place]) -> None:
+        pass
+
+    lost = revoked
+
+
+def test_partitions_that_come_while_a_member_leaves_are_not_begun(
+    cluster: Cluster, topic: str, eventually: Eventually
+) -> None:
+    """A client that closes answers no question: asking where to begin would wait for its time-outs."""
+    watcher = Watcher(cluster.bootstrap, f"group-{uuid.uuid4().hex[:8]}", topic)
+    settings = consumer_settings(AtLeastOnce(), watcher.group).values()
+    member = Membership({**settings, "bootstrap.servers": cluster.bootstrap, "log_level": 0}, [topic])
+    follower = Asks(member)
+    member.join(follower)
+    eventually(watcher.stable, "the group has given out its partitions, and nobody has polled for them")
+    began = time.monotonic()
+    member.leave()
+    watcher.close()
+    assert follower.asked == []
+    assert time.monotonic() - began < 20

@@ -54,6 +54,7 @@ class Membership:
         self.owned: set[Place] = set()
         self._follower: Follower | None = None
         self._failure: BaseException | None = None
+        self._leaving = False
         self._stuck: BaseException | None = None  # why partitions that came could not be begun
         self._gone: set[Place] = set()
         self._begun: dict[Place, Next] = {}
@@ -234,7 +235,12 @@ class Membership:
         return found
 
     def leave(self) -> None:
-        """Give every partition back, and go. The follower is told of it."""
+        """Give every partition back, and go. The follower is told of it.
+
+        Partitions may still come while we go. They are not begun: a client that closes answers no question, so asking
+        where to begin would wait for its time-outs.
+        """
+        self._leaving = True
         self.client.close()
         self.owned.clear()
         if self._failure is not None:
@@ -243,7 +249,7 @@ class Membership:
 
     def _assigned(self, client: Client, partitions: list[TopicPartition]) -> None:
         places = [(each.topic, each.partition) for each in partitions]
-        if self._follower is None or self._stuck is not None:
+        if self._follower is None or self._leaving or self._stuck is not None:
             return  # nothing is taken any more
         try:
             begin = self._follower.assigned(places)
