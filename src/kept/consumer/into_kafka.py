@@ -2,7 +2,7 @@
 
 A member that was succeeded loses: its transaction carries the group's metadata of the moment (rule 11), and the
 coordinator refuses a generation that is over. Nothing is guessed: whatever happens to a transaction, it is ended,
-the recorded positions are read, and reading goes on from there.
+the recorded positions are read, and reading goes on from there. A transaction is committed while the next is gathered.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeAlias
 
@@ -17,6 +18,7 @@ from confluent_kafka import TopicPartition
 
 from kept.consumer.beginning import Beginning
 from kept.consumer.dead_letters import bury, headers_of
+from kept.consumer.ending import Ending
 from kept.consumer.membership import Membership, Next, after
 from kept.consumer.outgoing import Ended, Outgoing, Output, Refused
 from kept.consumer.records import Place, Record
@@ -27,6 +29,8 @@ from kept.errors import FixConfiguration, KeptError, ProgressLost, TryAgain
 
 logger = logging.getLogger("kept")
 IDLE = 0.5
+HEARD_WITHIN = 0.05
+"""While nothing comes: how soon it is noticed that a commit is done."""
 SERVED_EVERY = 1.0
 """A member is heard of at least so often, however long its records take."""
 TAKEN_TOGETHER = 1000
@@ -51,6 +55,8 @@ class IntoKafkaLoop:
         self._seconds = 0.5
         self._until: Until = {}
         self._window: Window | None = None
+        self._ending: Ending | None = None  # the one before
+        self._failed: Window | None = None
         self._waiting: list[Record] = []
         self._topic_ids: dict[str, str] = {}
         self._limit = Limit(outgoing.longest)
@@ -61,6 +67,7 @@ class IntoKafkaLoop:
         self._failing_since: float | None = None
         self._not_assigned: BaseException | None = None
         self._stopping = False
+        self._end = ThreadPoolExecutor(1, thread_name_prefix="kept-end")
 
     def run(self, transform: Transform, seconds: float, giving: Giving, until: Until) -> None:
         """Until `stop`, or until these positions are reached; what is done by then is committed."""
@@ -84,6 +91,7 @@ class IntoKafkaLoop:
         """Leave; a transaction that is open is aborted."""
         try:
             self._abort()
+            self._end.shutdown()
             self._outgoing.close()
         finally:
             self._member.leave()
@@ -120,8 +128,10 @@ class IntoKafkaLoop:
                 if self._must_rewind:
                     self._rewind()
                 self._take(transform)
+                if self._ending is not None and self._ending.is_over():
+                    self._hear_end()
                 if self._is_due():
-                    self._commit()
+                    self._begin_commit()
             except (Ended, TryAgain) as reason:
                 self._go_back(reason)
                 time.sleep(0.1)
@@ -162,14 +172,23 @@ class IntoKafkaLoop:
         if self._waiting:
             records, self._waiting = self._waiting[:room], self._waiting[room:]
             return records
-        wait = IDLE if window is None else max(0.0, window.begun + self._seconds - time.monotonic())
-        records = self._poll(room, wait)
-        if window is None and not records:
+        records = self._poll(room, self._patience())
+        if window is None and self._ending is None and not records:
             self._failing_since = None  # there is nothing that could fail
         return records
 
+    def _patience(self) -> float:
+        """How long to wait for records."""
+        if self._window is not None:
+            return max(0.0, self._window.begun + self._seconds - time.monotonic())
+        return IDLE if self._ending is None else HEARD_WITHIN
+
     def _poll(self, most: int, wait: float) -> list[Record]:
-        records = self._member.take(most, wait)
+        try:
+            records = self._member.take(most, wait)
+        except KeptError:
+            self._hear_end()  # it may know why: the topic was made anew
+            raise
         self._served = time.monotonic()
         if self._until:
             records = [each for each in records if each.offset < self._until.get(each.place, each.offset + 1)]
@@ -180,15 +199,15 @@ class IntoKafkaLoop:
 
     def _transformed(
         self, records: Sequence[Record], transform: Transform, late: float
-    ) -> tuple[list[Sequence[Output]], Exception | None]:
+    ) -> tuple[list[Output | Sequence[Output]], Exception | None]:
         """What came of the first records, up to the first that raised; no more than there is time for."""
         make = partial(self._letter_or, transform) if self._poison else transform
-        made: list[Sequence[Output]] = []
+        made: list[Output | Sequence[Output]] = []
         add, now = made.append, time.monotonic
         for record in records:
             try:
                 outputs = make(record)
-                add((outputs,) if outputs.__class__ is Output else tuple(outputs or ()))  # type: ignore[arg-type]
+                add(outputs if outputs.__class__ is Output else tuple(outputs or ()))  # type: ignore[arg-type]
             except KeptError:
                 raise
             except Exception as failed:  # noqa: BLE001 - the record's own trouble: what came before goes on without it
@@ -197,14 +216,16 @@ class IntoKafkaLoop:
                 break
         return made, None
 
-    def _send(self, records: Sequence[Record], outputs: Sequence[Sequence[Output]], began: float) -> None:
+    def _send(self, records: Sequence[Record], made: Sequence[Output | Sequence[Output]], began: float) -> None:
         """Put records into the transaction. From here on it is committed with all of them, or not at all."""
+        if self._ending is not None:
+            self._ending.wait_until_sent()  # or records of a key could overtake each other
         window = self._window
         if window is None:
             window = self._window = Window(self._outgoing.open(), began, one_by_one=self._limit.records == 1)
         window.add(records)
         try:
-            window.transaction.send_all(outputs, one_by_one=window.one_by_one)
+            window.transaction.send_all(made, one_by_one=window.one_by_one)
         except Refused as refused:
             self._found(records[refused.number], refused.refusal)
             raise
@@ -256,7 +277,7 @@ class IntoKafkaLoop:
 
     def _is_finished(self) -> bool:
         """Whether everything up to the given positions is committed, by whichever member."""
-        if not self._until or self._window is not None or self._waiting or self._must_rewind:
+        if not self._until or self._window or self._ending or self._waiting or self._must_rewind:
             return False
         try:
             committed = self._member.committed(sorted(self._until))
@@ -265,18 +286,40 @@ class IntoKafkaLoop:
         return all(found and found.offset >= self._until[place] for place, found in committed.items())
 
     def _commit(self) -> None:
+        """Commit everything that was done, and wait until it is."""
+        self._begin_commit()
+        self._hear_end()
+
+    def _begin_commit(self) -> None:
         """Commit the output with the positions behind it, under the group's metadata of this moment."""
         window = self._window
         if window is None:
             return
-        for topic, now in self._sources.topic_ids(sorted({topic for topic, _ in window.done})).items():
-            refuse_changed(topic, self._topic_ids[topic], now)
-        window.transaction.commit(self._positions(window.done), self._membership())
+        self._hear_end()
+        topics = sorted({topic for topic, _ in window.done})
+        check = partial(self._refuse_changed, self._sources.ask_topic_ids(topics))
+        self._ending = Ending(self._end, window, check, self._positions(window.done), self._membership())
         self._window = None
+
+    def _refuse_changed(self, topic_ids: Callable[[], Mapping[str, str]]) -> None:
+        for topic, now in topic_ids().items():
+            refuse_changed(topic, self._topic_ids[topic], now)
+
+    def _hear_end(self) -> None:
+        """Wait until the transaction that is being committed is."""
+        ending, self._ending = self._ending, None
+        if ending is None:
+            return
+        try:
+            ending.wait()
+        except (Ended, TryAgain):
+            self._failed = ending.window
+            raise
         self._failing_since = None
         self._limit.widen()
+        done = ending.window.done
         for place, offset in list(self._poison):
-            if place in window.done and offset <= window.done[place].offset:
+            if place in done and offset <= done[place].offset:
                 del self._poison[place, offset]
 
     def _membership(self) -> object:
@@ -297,18 +340,21 @@ class IntoKafkaLoop:
     def _abort(self) -> None:
         """What was done since the last commit is not: it is read again."""
         window, self._window = self._window, None
+        ending, self._ending = self._ending, None
         self._must_rewind = True
+        if ending is not None:
+            ending.wait_for_any_end()
         if window is not None:
             window.transaction.abort()
 
     def _go_back(self, reason: Exception) -> None:
         """Go on from the recorded positions; when that is in vain for long, it is told."""
-        window = self._window
+        failed, self._failed = self._failed or self._window, None
         self._abort()
         if self._not_assigned is not None:
             raise self._not_assigned
-        if window is not None:
-            poison = self._limit.narrow(window)
+        if failed is not None:
+            poison = self._limit.narrow(failed)
             if poison is not None:
                 self._found(*poison)
         self._failing_since = self._failing_since or time.monotonic()

@@ -1,4 +1,6 @@
-"""The transactions of a loop that is fenced by its group: each has a fresh client (rule 1), two ids take turns.
+"""The transactions of a loop that is fenced by its group: each has a fresh client (rule 1).
+
+Three ids take turns: one transaction ends, one is gathered, and a client for the next is made ready.
 
 Whatever happens to a transaction here, it has ended when `Ended` is raised; whether it was committed is not guessed:
 the recorded positions tell.
@@ -98,25 +100,31 @@ class Transaction:
             raise TryAgain(f"no transaction could be opened: {failure.args[0].str()}", way_out="try again") from failure
         self.begun = time.monotonic()
 
-    def send_all(self, outputs: Sequence[Sequence[Output]], *, one_by_one: bool) -> None:
+    def send_all(self, made: Sequence[Output | Sequence[Output]], *, one_by_one: bool) -> None:
         """Hand over what came of several records; one by one, each output travels in a batch of its own."""
         produce, known = self._produce, self._known
-        for number, of_one in enumerate(outputs):
-            try:
-                for output in of_one:
+        for number, of_one in enumerate(made):
+            if of_one.__class__ is Output and not one_by_one:
+                topic, value, key, headers, partition, timestamp = of_one
+                if headers is None and not timestamp and topic in known:
                     try:
-                        topic, value, key, headers, partition, timestamp = output
-                        if headers is None and not timestamp and topic in known and not one_by_one:
-                            produce(topic, value, key, partition)
-                            continue
+                        produce(topic, value, key, partition)
                     except (BufferError, KafkaException, TypeError, ValueError):
-                        pass  # it was not taken: `send` waits for room, or says why
-                    self.send(output)
-                    if one_by_one:
-                        self._client.flush(ENDED_WITHIN)
-            except Refused as refused:
-                refused.number = number
-                raise
+                        pass  # it was not taken
+                    else:
+                        continue
+            self._send_carefully(of_one, number, one_by_one=one_by_one)
+
+    def _send_carefully(self, of_one: Output | Sequence[Output], number: int, *, one_by_one: bool) -> None:
+        """What came of one record: `send` waits for room, or says why it is not taken."""
+        try:
+            for output in (of_one,) if isinstance(of_one, Output) else of_one:
+                self.send(output)
+                if one_by_one:
+                    self._client.flush(ENDED_WITHIN)
+        except Refused as refused:
+            refused.number = number
+            raise
 
     def send(self, output: Output) -> None:
         """Hand a record over; a full buffer is waited for."""
@@ -138,6 +146,12 @@ class Transaction:
                     retriable=False,
                 )
             ) from error
+
+    def flush(self) -> None:
+        """Wait until everything is in the log, or was refused."""
+        left = self._client.flush(ENDED_WITHIN)
+        if left:
+            raise Ended(f"{left} records did not reach the log within {ENDED_WITHIN:.0f} s")
 
     def commit(self, positions: list[TopicPartition], group: object) -> None:
         """Make the records visible and the positions recorded, together."""
@@ -203,7 +217,7 @@ class Outgoing:
         self.longest = float(str(settings["transaction.timeout.ms"])) / 1000
         """After so many seconds the broker aborts a transaction by itself."""
         member = uuid.uuid4()
-        self._ids = [f"{group}/{member}/{number}" for number in range(2)]
+        self._ids = [f"{group}/{member}/{number}" for number in range(3)]
         self._known: set[str] = set()
         self._background = ThreadPoolExecutor(1, thread_name_prefix="kept-fence")
         self._prepared: Future[Transaction] | None = None
@@ -213,7 +227,7 @@ class Outgoing:
         """Begin a transaction on a client on which nothing was ever sent."""
         transaction = self._ready() or self._make(self._ids[0])
         transaction.begin()
-        self._ids.reverse()
+        self._ids.append(self._ids.pop(0))
         self._prepared = self._background.submit(self._make, self._ids[0])
         self._background.submit(_forget, self._last)  # to end a client takes a while, too
         self._last = transaction
