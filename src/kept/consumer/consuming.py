@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 Plain = AtLeastOnceLoop | AtMostOnceLoop
 ENDED_BY_BROKER_AFTER = 10.0
 """A member that dies leaves its transaction open for so many seconds, and the next one waits for its end."""
+FETCHED_AGAIN = 50
+"""Milliseconds. The client's own is a second, in which a quick loop runs out of records that it could have had."""
 LINGERS = 0.1
 """Nobody sees a record before its transaction ends, which sends what waits: larger batches cost the brokers less."""
 _CONNECTION = ("security.", "sasl.", "ssl.", "client.", "broker.address.", "socket.", "enable.ssl", "https.", "oauth")
@@ -70,7 +72,7 @@ class Consumer:
         self._plain_settings = {"log_level": 0, **self._connection, "bootstrap.servers": bootstrap}
         settings = merge(consumer_settings(guarantee, self.group), overrides)
         self._member = Membership(
-            {"log_level": 0, **settings, "bootstrap.servers": bootstrap},
+            {"log_level": 0, "fetch.queue.backoff.ms": FETCHED_AGAIN, **settings, "bootstrap.servers": bootstrap},
             _names(topics),
         )
         self._loop: Loop | None = _plain_loop(self._member, guarantee, commit, self._beginning)
