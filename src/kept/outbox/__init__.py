@@ -1,0 +1,1 @@
+"""Records that are safe before any broker has them: a journal, and a relay that carries it into Kafka."""
