@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kept.consumer import Consumer, Output, Record, Retry
     from kept.consumer import policies as commit
     from kept.local import Cluster
+    from kept.outbox.postgres import PostgresOutbox
     from kept.producer import Delivery, Producer, Receipt
     from kept.stores import Claims
 
@@ -43,6 +44,7 @@ _LATER = {
     "Consumer": "kept.consumer",
     "Delivery": "kept.producer",
     "Output": "kept.consumer",
+    "PostgresOutbox": "kept.outbox.postgres",
     "Producer": "kept.producer",
     "Receipt": "kept.producer",
     "Record": "kept.consumer",
@@ -65,6 +67,7 @@ __all__ = [
     "NotPersisted",
     "OutcomeUnknown",
     "Output",
+    "PostgresOutbox",
     "Producer",
     "Receipt",
     "Record",

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer as Client
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kept.consumer.faults import commit_error, is_passing, reading_error
+from kept.consumer.faults import commit_error, deleted, is_out_of_range, is_passing, reading_error
 from kept.consumer.records import Place, Record, records_of
 from kept.errors import Fenced, FixConfiguration, KeptError, TryAgain
 
@@ -298,7 +298,18 @@ class Membership:
             return True
         if is_passing(error):
             return False  # the client goes on by itself
+        if is_out_of_range(error):
+            self._refuse_gone(message)
         raise reading_error(error, message.topic() or self._names())
+
+    def _refuse_gone(self, message: Message) -> None:
+        """Records were deleted before they were read: which ones, and how to go on without them."""
+        topic, partition, wanted = message.topic(), message.partition(), message.offset()
+        if topic is None or partition is None or wanted is None or wanted < 0:
+            return
+        first, _ = self.ends((topic, partition))
+        if wanted < first:
+            raise deleted((topic, partition), wanted, first, str(self._settings["group.id"]))
 
     def _names(self) -> str:
         return ", ".join(self.topics)
