@@ -10,6 +10,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+WITHOUT_A_MARK = 1_000_000
+"""How far ahead of Kafka's generation somebody goes who takes a backlog over and leaves no mark in Kafka (at least
+once, or a person who purges): more than relays can have died between their claim in Kafka and its note here."""
+
 
 class Entry(NamedTuple):
     """One record that waits to be relayed, as it shall stand in Kafka."""
@@ -53,8 +57,8 @@ class Standing(NamedTuple):
 class Backlog(Protocol):
     """A source of records for the relay. One relay at a time owns it; whoever owned it before is `Fenced`.
 
-    Everything that is written here is durable when the call returns. Each call may raise `TryAgain` when its disk or
-    database does not answer now: the relay then comes again, and nothing has been lost.
+    The relay calls it by one thread at a time. Everything that is written here is durable when the call returns. Each
+    call may raise `TryAgain` when its disk or database does not answer now: the relay then comes again.
     """
 
     @property
@@ -85,11 +89,13 @@ class Backlog(Protocol):
     def read(self, after: int, most: int) -> list[Entry]:
         """Up to `most` records with positions above `after`, rising, in the order in which they must be sent.
 
-        No record may turn up later at or below the last position returned. Refused ones are left out. An empty list:
-        there is none now."""
+        No record may turn up later at or below the last position returned. Refused ones are left out. Fewer than
+        `most` when they are large: what is in memory is bounded by bytes too. An empty list: there is none now."""
 
     def attempt(self, up_to: int) -> None:
-        """Note, before the first of them is sent, that records up to here may be in Kafka from now on."""
+        """Note, before the first of them is sent, that records up to here may be in Kafka from now on.
+
+        A lower one than before takes back what was planned and certainly not done."""
 
     def trim(self, up_to: int) -> None:
         """Every record up to here is confirmed: note it, and forget them. Not necessarily at once, never more."""
