@@ -10,7 +10,7 @@ Both are committed or neither is; a relay (`kept outbox relay DSN`) carries what
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from typing import Any, TypeAlias, overload
 
 import psycopg
@@ -18,7 +18,9 @@ from psycopg import errors as pg
 from psycopg.pq import TransactionStatus
 
 from kept.errors import FixConfiguration
-from kept.producer.stamping import Headers, Text, chosen, stamped
+from kept.outbox.contents import Sending, made_ready
+from kept.outbox.rows import Content, unpack_headers
+from kept.producer.stamping import Headers, Text, chosen
 
 AnyConnection: TypeAlias = "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]"
 ENQUEUE = """
@@ -83,10 +85,8 @@ class PostgresOutbox:
         Postgres come as they are: it is your transaction. `timestamp` is in milliseconds since 1970.
         """
         refuse_alone(connection)
-        pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers or [])
-        value, pairs = stamped(self._stamp, idempotency_key, topic, key, value, pairs)
-        names, contents = [_name(name) for name, _ in pairs], [_bytes(content) for _, content in pairs]
-        row = (topic, _bytes(key), _bytes(value), names, contents, partition, timestamp)
+        sending = Sending(topic, value, key, headers, partition, timestamp, idempotency_key)
+        row = _row(made_ready(sending, self._stamp))
         if isinstance(connection, psycopg.AsyncConnection):
             return _insert_later(connection, row)
         try:
@@ -119,11 +119,12 @@ def no_outbox() -> FixConfiguration:
     )
 
 
-def _name(name: str) -> str:
-    if "\0" in name:
-        raise FixConfiguration(f"Postgres cannot keep the header name {name!r}", way_out="leave the NUL character out")
-    return name
-
-
-def _bytes(text: Text) -> bytes | None:
-    return text.encode() if isinstance(text, str) else text
+def _row(content: Content) -> tuple[object, ...]:
+    headers = unpack_headers(content.headers)
+    names = [name for name, _ in headers]
+    if any("\0" in name for name in names):
+        raise FixConfiguration(
+            f"Postgres cannot keep one of the header names {names}", way_out="leave the NUL character out"
+        )
+    values = [value for _, value in headers]
+    return content.topic, content.key, content.value, names, values, content.partition, content.timestamp

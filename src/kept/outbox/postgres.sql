@@ -18,7 +18,7 @@ CREATE TABLE kept_outbox (
     header_names text[] NOT NULL DEFAULT '{}',
     header_values bytea[] NOT NULL DEFAULT '{}',
     partition int CHECK (partition >= 0),
-    timestamp_ms bigint CHECK (timestamp_ms >= 0),
+    timestamp_ms bigint NOT NULL DEFAULT floor(extract(epoch FROM clock_timestamp()) * 1000) CHECK (timestamp_ms > 0),
     tag bigint NOT NULL DEFAULT floor(random() * 4503599627370496)::bigint,
     written_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT headers_have_a_name_and_a_value_each CHECK (
@@ -52,7 +52,7 @@ CREATE TABLE kept_outbox_refused (
     header_names text[] NOT NULL,
     header_values bytea[] NOT NULL,
     partition int,
-    timestamp_ms bigint,
+    timestamp_ms bigint NOT NULL,
     tag bigint NOT NULL,
     written_at timestamptz NOT NULL,
     reason text NOT NULL,
@@ -71,19 +71,21 @@ CREATE FUNCTION kept_outbox_lock() RETURNS bigint LANGUAGE sql STABLE
     RETURN (1801810036::bigint << 32) | 'kept_outbox_order'::regclass::oid::bigint;
 
 -- Positions begin with the server's timeline, which a promoted standby or a restored backup raises. What it lost may
--- have been relayed before: its numbers are not given to other records.
+-- have been relayed before: its numbers are not given to other records. (pg_upgrade lowers it; an epoch stays.)
 CREATE FUNCTION kept_outbox_epoch() RETURNS bigint LANGUAGE sql VOLATILE
-    RETURN (SELECT greatest(epoch,
-                ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint)
+    RETURN (SELECT greatest(epoch, ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint)
             FROM kept_outbox_identity);
+UPDATE kept_outbox_identity SET epoch = kept_outbox_epoch();
 
 CREATE FUNCTION kept_outbox_take_position() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
 AS $$
-DECLARE now_in bigint;
+DECLARE now_in bigint := kept_outbox_epoch();
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(kept_outbox_lock());  -- before the number is taken, until it is visible
-    now_in := kept_outbox_epoch();
-    UPDATE kept_outbox_identity SET epoch = now_in WHERE epoch < now_in;  -- once a timeline: it never goes down
+    PERFORM FROM kept_outbox_identity WHERE epoch < now_in FOR UPDATE SKIP LOCKED;
+    IF FOUND THEN  -- once a timeline; whoever finds it locked leaves it to the other
+        UPDATE kept_outbox_identity SET epoch = now_in;
+    END IF;
     INSERT INTO kept_outbox_order (position, id) VALUES ((now_in << 40) + nextval('kept_outbox_positions'), NEW.id);
     RETURN NULL;
 END $$;
@@ -104,6 +106,6 @@ BEGIN ATOMIC
     INSERT INTO kept_outbox (topic, key, value, header_names, header_values, partition, timestamp_ms)
     VALUES (topic, convert_to(key, 'UTF8'), convert_to(value, 'UTF8'),
             ARRAY(SELECT name FROM all_headers ORDER BY name), ARRAY(SELECT content FROM all_headers ORDER BY name),
-            partition, timestamp_ms)
+            partition, coalesce(timestamp_ms, floor(extract(epoch FROM clock_timestamp()) * 1000)))
     RETURNING id;
 END;

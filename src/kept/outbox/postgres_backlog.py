@@ -42,7 +42,7 @@ OWN = """
 """
 OURS = "generation = %(generation)s AND owner = %(owner)s AND confirmed >= %(confirmed)s AND attempted >= %(attempted)s"
 ATTEMPT = f"""
-    UPDATE kept_outbox_standing SET attempted = greatest(attempted, %(up_to)s), updated_at = now() WHERE {OURS}
+    UPDATE kept_outbox_standing SET attempted = greatest(confirmed, %(up_to)s), updated_at = now() WHERE {OURS}
 """  # noqa: S608
 TAG = """
     SELECT tag FROM kept_outbox_order JOIN kept_outbox USING (id) WHERE position = %(up_to)s
@@ -86,7 +86,7 @@ class PostgresBacklog:
         self._lock = threading.Lock()
         self._session: Session | None = None
         self._horizon = Horizon()
-        self._generation = 0
+        self._generation = self._trimmed = 0
         self._noted = Standing(0, 0, 0)  # surely recorded: finding less there means that the database went back
         self._identity: str | None = None
         self._do("looking for the outbox", lambda _: None)
@@ -135,13 +135,15 @@ class PostgresBacklog:
             self._note(session, CONFIRM, up_to)
             while session.execute(FORGET, (up_to, AT_ONCE)).rowcount == AT_ONCE:
                 pass
+            self._trimmed = up_to
 
-        self._do("trimming the outbox", confirm_and_forget)
+        if up_to > self._trimmed:
+            self._do("trimming the outbox", confirm_and_forget)
 
     def refuse(self, entry: Entry, reason: str) -> None:
         def set_aside(session: Session) -> None:
             with transaction(session, "setting a record aside"):
-                self._note(session, ATTEMPT, 0)  # still ours? the row stays locked until the end
+                self._note(session, ATTEMPT, self._noted.attempted)  # still ours? locked until the end
                 session.execute(SET_ASIDE, (entry.position, reason.replace("\0", "\\0")))
 
         self._do("setting a record aside", set_aside)
@@ -162,19 +164,18 @@ class PostgresBacklog:
 
     def _note(self, session: Session, statement: str, up_to: int) -> None:
         """Move the standing, if it is ours and not older than what this process wrote into it."""
-        noted = self._noted
-        arguments = {
-            "up_to": up_to,
-            "generation": self._generation,
-            "owner": self._owner,
-            "confirmed": noted.confirmed,
-            "attempted": noted.attempted,
-        }
-        if session.execute(statement.encode(), arguments).rowcount != 1:
-            raise _not_ours(_standing(session), self._owner, self._generation, noted)
-        attempted = max(noted.attempted, up_to)
-        confirmed = max(noted.confirmed, up_to) if statement is CONFIRM else noted.confirmed
-        self._noted = Standing(self._generation, confirmed, attempted)
+        _, confirmed, attempted = self._noted
+        if statement is CONFIRM:
+            then = Standing(self._generation, max(confirmed, up_to), max(attempted, up_to))
+        else:
+            then = Standing(self._generation, confirmed, max(confirmed, up_to))
+        # Only what is surely there is asked for: the answer may be lost, and the statement come again.
+        surely = {"confirmed": confirmed, "attempted": min(attempted, then.attempted)}
+        self._noted = Standing(self._generation, confirmed, surely["attempted"])
+        ours = {"up_to": up_to, "generation": self._generation, "owner": self._owner, **surely}
+        if session.execute(statement.encode(), ours).rowcount != 1:
+            raise _not_ours(_standing(session), self._owner, self._generation, self._noted)
+        self._noted = then
 
     def _do(self, doing: str, work: Callable[[Session], Answer]) -> Answer:
         """Each piece of work may be repeated whole, also after an answer that was lost."""
@@ -247,7 +248,7 @@ def _knows(session: Session, position: int, tag: int) -> bool:
         return tag in found
     _, confirmed, _, _, confirmed_tag = _standing(session)
     if position <= confirmed:
-        return position == confirmed and tag == confirmed_tag
+        return position == 0 or (position == confirmed and tag == confirmed_tag)
     now_in = end_of(session) >> EPOCH_BITS
     if position >> EPOCH_BITS >= now_in:
         return False
