@@ -125,10 +125,11 @@ def write(dsn: str, seed: int, writers: int, transactions: int, topic: str = "t"
 class Reader(threading.Thread):
     """Calls `step` until told to end and nothing comes any more."""
 
-    def __init__(self, step: Callable[[Seen], bool]) -> None:
+    def __init__(self, step: Callable[[Seen], bool], close: Callable[[], object]) -> None:
         super().__init__()
         self.seen = Seen()
         self._step = step
+        self._close = close
         self._ending = threading.Event()
         self._error: BaseException | None = None
 
@@ -140,6 +141,8 @@ class Reader(threading.Thread):
                 pass
         except BaseException as error:  # noqa: BLE001 - raised again below
             self._error = error
+        finally:
+            self._close()
 
     def end(self) -> Seen:
         self._ending.set()
@@ -161,7 +164,7 @@ def by_watermark(dsn: str) -> Reader:
         at = rows[-1][0] if rows else at
         return bool(rows)
 
-    return Reader(step)
+    return Reader(step, connection.close)
 
 
 def by_xmin(dsn: str) -> Reader:
@@ -180,7 +183,7 @@ def by_xmin(dsn: str) -> Reader:
         at = (rows[-1][0], rows[-1][1]) if rows else at
         return bool(rows)
 
-    return Reader(step)
+    return Reader(step, connection.close)
 
 
 def ours(dsn: str) -> Reader:
@@ -193,4 +196,4 @@ def ours(dsn: str) -> Reader:
         at = entries[-1].position if entries else at
         return bool(entries)
 
-    return Reader(step)
+    return Reader(step, backlog.close)

@@ -218,9 +218,7 @@ def test_the_lock_decides_wherever_the_record_was_enqueued(outbox_dsn: str, back
 
 
 def test_concurrent_writers_and_the_two_wrong_ways(outbox_dsn: str) -> None:
-    """Seeds are tried until each wrong way has failed; ours never may."""
     outbox_writers.prepare(outbox_dsn)
-    lost = reordered = 0
     readers = [
         outbox_writers.by_watermark(outbox_dsn),
         outbox_writers.by_xmin(outbox_dsn),
@@ -329,7 +327,7 @@ def test_a_copy_that_went_its_own_way_is_not_taken_for_the_original(
     copy = _copied(outbox_dsn, backlog)
     enqueue(outbox_dsn, "b")
     enqueue(copy, "something else")
-    b = PostgresBacklog(outbox_dsn).read(0, 10)[-1]
+    b = backlog.read(0, 10)[-1]
     restored = PostgresBacklog(copy)
     assert restored.identity == backlog.identity
     assert restored.end() == b.position

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import psycopg
 import pytest
 
 from kept.errors import Fenced, SourceChanged
@@ -14,10 +17,8 @@ from tests.brokers.postgres_outbox_proof import an_outbox, prove, relay_process
 from tests.brokers.test_postgres_outbox import OUTBOX, _copied
 from tests.conftest import Eventually
 
-psycopg = pytest.importorskip("psycopg")
 
-
-def enqueue(dsn: str, topic: str, *values: str, **options: object) -> None:
+def enqueue(dsn: str, topic: str, *values: str, **options: Any) -> None:
     with psycopg.connect(dsn) as connection:
         for value in values:
             OUTBOX.enqueue(connection, topic, value, **options)
