@@ -171,7 +171,7 @@ def by_xmin(dsn: str) -> Reader:
     """Wrong: everything of transactions older than the oldest that is still running, by their numbers."""
     connection, at = psycopg.connect(dsn, autocommit=True), ("0", 0)
     query = """
-        SELECT writer::text, id, account, token FROM naive
+        SELECT writer::text AS number, id, account, token FROM naive
         WHERE (writer, id) > (%s::text::xid8, %s) AND writer < pg_snapshot_xmin(pg_current_snapshot())
         ORDER BY writer, id
     """
