@@ -157,9 +157,7 @@ def test_after_a_salvage_positions_go_on_far_above_and_the_damaged_file_is_kept(
     journal.close()
 
 
-def test_a_salvage_that_was_cut_short_is_finished_or_begun_anew(
-    dead: tuple[Path, list[Entry]], tmp_path: Path
-) -> None:
+def test_a_salvage_that_was_cut_short_is_finished_or_begun_anew(dead: tuple[Path, list[Entry]], tmp_path: Path) -> None:
     """Killed after each step: before the new file counts, and after."""
     begun = copied(dead[0], tmp_path / "begun")
     flip(begun, 7 * PAGE - 10)
@@ -176,9 +174,7 @@ def test_a_salvage_that_was_cut_short_is_finished_or_begun_anew(
     assert len(dead[1]) - len(after) == missing
 
 
-def test_a_journal_whose_identity_is_lost_twice_is_left_alone(
-    dead: tuple[Path, list[Entry]], tmp_path: Path
-) -> None:
+def test_a_journal_whose_identity_is_lost_twice_is_left_alone(dead: tuple[Path, list[Entry]], tmp_path: Path) -> None:
     path = copied(dead[0], tmp_path)
     flip(path, 3)
     harmed = bytearray(path.read_bytes())

@@ -172,11 +172,7 @@ def _header(path: Path) -> bytes:
 
 
 def _is_ours(header: bytes) -> bool:
-    return (
-        len(header) == 100
-        and header.startswith(MAGIC)
-        and struct.unpack_from(">I", header, 68)[0] == APPLICATION
-    )
+    return len(header) == 100 and header.startswith(MAGIC) and struct.unpack_from(">I", header, 68)[0] == APPLICATION
 
 
 def _identity_of(path: Path) -> str:
