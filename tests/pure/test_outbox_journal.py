@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -243,7 +244,10 @@ def test_a_relay_that_was_succeeded_may_not_touch_the_journal(path: Path) -> Non
     old.trim(3)
     entry = old.read(3, 1)[0]
     new.own(2)
-    for call in (lambda: old.trim(5), lambda: old.attempt(5), lambda: old.refuse(entry, "no"), lambda: old.own(1)):
+    calls: list[Callable[[], object]] = [
+        lambda: old.trim(5), lambda: old.attempt(5), lambda: old.refuse(entry, "no"), lambda: old.own(1),
+    ]  # fmt: skip
+    for call in calls:
         with pytest.raises(Fenced, match="generation 2"):
             call()
     with pytest.raises(Fenced):
