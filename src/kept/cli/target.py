@@ -68,3 +68,25 @@ def plain(secret: str) -> str:
         except (OSError, UnicodeDecodeError) as error:
             raise FixConfiguration(f"{where} cannot be read: {error}", way_out="name a file that holds it") from error
     return secret
+
+
+class Dsn(str):
+    """The address of a Postgres, as it was given: it may only name where the secret is."""
+
+    __slots__ = ()
+
+    @property
+    def plain(self) -> str:
+        return plain(self)
+
+
+class Place(click.ParamType):  # type: ignore[type-arg] - generic in the newest click only
+    """Where an outbox is: a file, or a Postgres."""
+
+    name = "path or DSN"
+
+    def convert(self, value: object, parameter: click.Parameter | None, context: click.Context | None) -> Path | Dsn:
+        if str(value).startswith(("postgresql://", "postgres://", "env:", "file:")):
+            return Dsn(value)
+        kind: click.Path = click.Path(path_type=Path, dir_okay=False)
+        return Path(str(kind.convert(str(value), parameter, context)))

@@ -75,9 +75,7 @@ def _refuse_strange(path: Path) -> None:
     """A file that is no journal is left alone. One with an identity beside it is ours, however it looks."""
     if not path.exists() or beside(path, "identity").exists():
         return
-    header = path.open("rb").read(100) if path.is_file() else b""
-    application = struct.unpack_from(">I", header, 68)[0] if len(header) == 100 else 0
-    if not header.startswith(MAGIC) or application != APPLICATION:
+    if not path.is_file() or not _is_ours(_header(path)):
         raise FixConfiguration(f"{path} is not a journal of kept", way_out="choose another path")
 
 
@@ -122,9 +120,8 @@ def _make(path: Path, lock: Lock) -> None:
 
 def _what_is_wrong(path: Path, identity: str) -> str | None:
     """Everything that can be checked; the log first, since SQLite cuts it off at the first bad frame."""
-    with path.open("rb") as file:
-        header = file.read(100)
-    if not header.startswith(MAGIC) or struct.unpack_from(">I", header, 68)[0] != APPLICATION:
+    header = _header(path)
+    if not _is_ours(header):
         return "its header is not a journal's"
     if (version := struct.unpack_from(">I", header, 60)[0]) > VERSION:
         raise FixConfiguration(
@@ -167,6 +164,15 @@ def _what_sqlite_finds(connection: sqlite3.Connection, path: Path) -> str | None
         if not is_whole_refused(row, start):
             return f"the refused record at position {row[0]} is not as it was written"
     return None
+
+
+def _header(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(100)
+
+
+def _is_ours(header: bytes) -> bool:
+    return len(header) == 100 and header.startswith(MAGIC) and struct.unpack_from(">I", header, 68)[0] == APPLICATION
 
 
 def _identity_of(path: Path) -> str:

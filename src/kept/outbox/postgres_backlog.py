@@ -160,7 +160,7 @@ class PostgresBacklog:
         if self._horizon.known <= after:
             return []
         rows = session.execute(READ, (after, self._horizon.known, most, BYTES_AT_ONCE)).fetchall()
-        return [_entry(row) for row in rows]
+        return [entry_of(row) for row in rows]
 
     def _note(self, session: Session, statement: str, up_to: int) -> None:
         """Move the standing, if it is ours and not older than what this process wrote into it."""
@@ -227,7 +227,7 @@ def name_of(dsn: str) -> str:
     return f"postgresql://{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
 
 
-def _entry(row: TupleRow) -> Entry:
+def entry_of(row: TupleRow) -> Entry:
     position, topic, key, value, names, contents, partition, timestamp, tag = row
     return Entry(position, topic, key, value, list(zip(names, contents, strict=True)), partition, timestamp, tag)
 

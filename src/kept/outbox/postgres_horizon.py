@@ -66,6 +66,11 @@ class Horizon:
         self.known = max(self.known, self._next)
 
     @property
+    def waits(self) -> bool:
+        """Whether commits were under way at the last look."""
+        return bool(self._waited_for)
+
+    @property
     def held_up(self) -> str | None:
         """What it waits for, when it has waited for longer than a commit takes."""
         waited = time.monotonic() - self._since
