@@ -80,7 +80,7 @@ class Dsn(str):
         return plain(self)
 
 
-class Place(click.ParamType):  # type: ignore[type-arg] - generic in the newest click only
+class Place(click.ParamType):  # type: ignore[type-arg]  # generic in the newest click only
     """Where an outbox is: a file, or a Postgres."""
 
     name = "path or DSN"
