@@ -73,7 +73,7 @@ def test_a_second_relay_stands_by(
 ) -> None:
     on_cluster("outbox", "init", dsn)
     topic = new_topic(cluster.bootstrap)
-    command = [KEPT, "outbox", "relay", dsn, "--bootstrap", cluster.bootstrap]
+    command = [str(KEPT), "outbox", "relay", dsn, "--bootstrap", cluster.bootstrap]
     said = tmp_path / "said"
     with said.open("w") as stderr:
         first = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
