@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import threading
 import time
 import uuid
@@ -14,6 +15,7 @@ import pytest
 
 import kept
 from kept.errors import Fenced, FixConfiguration, SourceChanged, TryAgain
+from kept.local.postgres import _program
 from kept.outbox.backlog import Entry, Standing
 from kept.outbox.postgres import PostgresOutbox
 from kept.outbox.postgres_backlog import BY_INDEX, BYTES_AT_ONCE, READ, PostgresBacklog
@@ -344,6 +346,33 @@ def _copied(dsn: str, backlog: PostgresBacklog) -> str:
         connection.execute(f"DROP DATABASE {copy.rpartition('/')[2]}".encode())
         connection.execute(f"CREATE DATABASE {copy.rpartition('/')[2]} TEMPLATE {name}".encode())
     return copy
+
+
+def test_a_dump_restored_elsewhere_is_an_outbox_too(outbox_dsn: str, backlog: PostgresBacklog) -> None:
+    enqueue(outbox_dsn, "a", "b")
+    a, b = backlog.read(0, 10)
+    backlog.own(1)
+    backlog.trim(a.position)
+    server, _, _ = outbox_dsn.rpartition("/")
+    copy = a_database(f"{server}/postgres")
+    program = _program("pg_dump")[-1]
+    dumped = subprocess.run([program, outbox_dsn], check=True, capture_output=True).stdout
+    subprocess.run([_program("psql")[-1], "-q", "-v", "ON_ERROR_STOP=1", copy], check=True, input=dumped)
+    restored = PostgresBacklog(copy)
+    assert restored.identity == backlog.identity
+    assert restored.standing() == backlog.standing()
+    assert (restored.knows(a.position, a.tag), restored.knows(b.position, b.tag)) == (True, True)
+    enqueue(copy, "c")
+    assert values(restored.read(a.position, 10)) == ["b", "c"]
+    restored.close()
+
+
+def test_it_cannot_be_emptied_by_hand(outbox_dsn: str) -> None:
+    with (
+        psycopg.connect(outbox_dsn) as connection,
+        pytest.raises(psycopg.errors.RaiseException, match="kept outbox purge"),
+    ):
+        connection.execute("TRUNCATE kept_outbox RESTART IDENTITY")
 
 
 def test_a_server_that_ends_the_connection_is_asked_again(outbox_dsn: str, backlog: PostgresBacklog) -> None:

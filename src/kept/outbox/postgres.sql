@@ -94,6 +94,14 @@ REVOKE EXECUTE ON FUNCTION kept_outbox_take_position() FROM PUBLIC;
 CREATE CONSTRAINT TRIGGER kept_outbox_order AFTER INSERT ON kept_outbox DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION kept_outbox_take_position();
 
+-- Emptied by hand, with its numbers begun anew, new records would be taken for old ones.
+CREATE FUNCTION kept_outbox_refuse_truncate() RETURNS trigger LANGUAGE plpgsql
+AS $$ BEGIN RAISE EXCEPTION 'records of the outbox would be lost: use `kept outbox purge DSN --unsent`'; END $$;
+CREATE TRIGGER kept_outbox_refuse_truncate BEFORE TRUNCATE ON kept_outbox
+    FOR EACH STATEMENT EXECUTE FUNCTION kept_outbox_refuse_truncate();
+CREATE TRIGGER kept_outbox_refuse_truncate BEFORE TRUNCATE ON kept_outbox_order
+    FOR EACH STATEMENT EXECUTE FUNCTION kept_outbox_refuse_truncate();
+
 CREATE FUNCTION kept_enqueue(topic text, value text, key text DEFAULT NULL, headers jsonb DEFAULT '{}',
                              partition int DEFAULT NULL, timestamp_ms bigint DEFAULT NULL,
                              idempotency_key uuid DEFAULT NULL) RETURNS bigint LANGUAGE sql
