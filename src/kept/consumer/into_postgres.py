@@ -286,7 +286,11 @@ class IntoPostgresLoop:
 
 
 def open_loop(member: Membership, sources: Sources, beginning: Beginning, group: str, dsn: str) -> IntoPostgresLoop:
-    """A loop with its store."""
+    """A loop with its store, where its progress is moved by hand too."""
+    member.skipping = lambda place, first: (
+        f"UPDATE kept_progress SET next_offset = {first} "
+        f"WHERE pipeline = '{group}' AND topic = '{place[0]}' AND partition = {place[1]}"
+    )
     return IntoPostgresLoop(member, PostgresProgress(dsn, group), sources, Seeding(member, beginning, sources))
 
 
