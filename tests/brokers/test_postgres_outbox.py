@@ -421,8 +421,8 @@ def test_making_it_twice_or_at_once_makes_it_once(dsn: str) -> None:
     [
         ("DROP TABLE kept_outbox_refused", "kept_outbox_refused is missing"),
         (
-            "ALTER TABLE kept_outbox ALTER COLUMN value TYPE text USING ''",
-            "kept_outbox.value should be bytea, not text",
+            "ALTER TABLE kept_outbox_refused ALTER COLUMN reason TYPE bytea USING ''",
+            "kept_outbox_refused.reason should be text, not bytea",
         ),
         ("ALTER SEQUENCE kept_outbox_positions CACHE 10", "has a cache"),
         ("ALTER TABLE kept_outbox DISABLE TRIGGER ALL", "switched off"),

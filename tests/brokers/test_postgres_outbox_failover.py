@@ -39,7 +39,12 @@ class Server:
 
     def make(self, *command: str) -> None:
         program, *options = command
-        subprocess.run([*_program(program), "-D", str(self.data), *options], env=_environment(), check=True)
+        subprocess.run(
+            [*_program(program), "-D", str(self.data), *options],
+            env=_environment(),
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
 
     def start(self, eventually: Eventually) -> None:
         settings = {"listen_addresses": HOST, "port": self.port, "unix_socket_directories": ""}

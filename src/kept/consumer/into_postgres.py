@@ -287,9 +287,9 @@ class IntoPostgresLoop:
 
 def open_loop(member: Membership, sources: Sources, beginning: Beginning, group: str, dsn: str) -> IntoPostgresLoop:
     """A loop with its store, where its progress is moved by hand too."""
+    which = f"pipeline = '{group}' AND topic = '{{}}' AND partition = {{}}"
     member.skipping = lambda place, first: (
-        f"UPDATE kept_progress SET next_offset = {first} "
-        f"WHERE pipeline = '{group}' AND topic = '{place[0]}' AND partition = {place[1]}"
+        f"UPDATE kept_progress SET next_offset = {first} WHERE " + which.format(*place)
     )
     return IntoPostgresLoop(member, PostgresProgress(dsn, group), sources, Seeding(member, beginning, sources))
 
