@@ -64,7 +64,7 @@ class Verdict(NamedTuple):
 def made(seed: int, bootstrap: str, folder: Path) -> World:
     """The world of a seed."""
     dice = random.Random(seed)
-    world = World(bootstrap, f"outbox-{seed}-{uuid.uuid4().hex[:8]}", str(folder), settings=dict(SETTINGS), pause=0.003)
+    world = World(bootstrap, f"outbox-{seed}-{uuid.uuid4().hex[:8]}", str(folder), settings=dict(SETTINGS), pause=0.01)
     folder.mkdir(parents=True)
     world.sender = [(dice.choice(WHEN), dice.choice(list(SENDER_POINTS)), dice.randint(1, 150)) for _ in range(2)]
     for _ in range(4):
