@@ -96,7 +96,7 @@ def test_a_promoted_standby_that_lost_commits(
     dsn, topic = an_outbox(primary.dsn), new_topic(cluster.bootstrap)
     enqueue(dsn, topic, "1", "2", partition=0)
     relay_all(dsn, cluster.bootstrap)
-    standby.make("pg_basebackup", "-h", HOST, "-p", str(primary.port), "-U", "postgres", "-R", "-X", "stream")
+    standby.make("pg_basebackup", "-h", HOST, "-p", str(primary.port), "-U", "postgres", "-R", "--checkpoint=fast")
     standby.start(eventually)
     copy = dsn.replace(str(primary.port), str(standby.port))
     with pytest.raises(FixConfiguration, match="is a standby"):
