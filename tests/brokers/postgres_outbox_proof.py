@@ -103,7 +103,7 @@ class Relays:
         while not until.is_set():
             time.sleep(self._luck.uniform(0.3, 2.5))
             self._bury()
-            if self._luck.random() < 0.3:
+            if self._luck.random() < 0.45:
                 self.start()
             else:
                 self._kill_one()

@@ -100,15 +100,16 @@ def test_status_shows_what_is_in_the_way(on_cluster: Kept, dsn: str) -> None:
         connection.execute("SET session_replication_role = replica")
         connection.execute("INSERT INTO kept_outbox (topic) VALUES ('t')")
     with psycopg.connect(dsn) as holding:
+        pid = str(holding.info.backend_pid)
         holding.execute("SELECT kept_enqueue('t', 'x')")
         holding.execute("SET CONSTRAINTS ALL IMMEDIATE")
         holding.execute("SELECT pg_sleep(1.1)")
         found = status(on_cluster, dsn)
-        assert found["held_up_by"] == [str(holding.info.backend_pid)]
+        assert found["held_up_by"] == [pid]
         assert found["without_a_position"] == 1
         told = on_cluster("outbox", "status", dsn).stdout
     assert "triggers were off" in told
-    assert f"held up by {holding.info.backend_pid}" in told
+    assert f"held up by {pid}" in told
 
 
 @pytest.mark.parametrize("command", ["status", "relay", "inspect", "purge"])
