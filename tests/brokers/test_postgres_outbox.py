@@ -253,6 +253,13 @@ def test_reading_goes_by_index_whatever_the_planner_believes(outbox_dsn: str) ->
     assert not any("Seq Scan" in line for (line,) in plan), plan
 
 
+def test_rows_that_a_person_deleted_do_not_hide_those_behind(outbox_dsn: str, backlog: PostgresBacklog) -> None:
+    enqueue(outbox_dsn, "a", "b", "c", "d")
+    with psycopg.connect(outbox_dsn) as connection:
+        connection.execute("DELETE FROM kept_outbox WHERE value IN ('a', 'b', 'c')")
+    assert values(backlog.read(0, 2)) == ["d"]
+
+
 def test_large_records_come_in_smaller_parts(outbox_dsn: str, backlog: PostgresBacklog) -> None:
     enqueue(outbox_dsn, *("x" * 6_000_000 for _ in range(5)))
     first = backlog.read(0, 100)

@@ -30,9 +30,9 @@ SIZE = "coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0)"  # of
 BY_INDEX = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off"
 READ = f"""
     SELECT position, {RECORD} FROM (
-        SELECT o.position, r.*, sum({SIZE}) OVER (ORDER BY o.position) - ({SIZE}) AS before
-        FROM (SELECT position, id FROM kept_outbox_order WHERE position > %s AND position <= %s
-              ORDER BY position LIMIT %s) AS o JOIN kept_outbox AS r USING (id)) AS found
+        SELECT *, sum({SIZE}) OVER (ORDER BY position) - ({SIZE}) AS before
+        FROM (SELECT position, r.* FROM kept_outbox_order JOIN kept_outbox AS r USING (id)
+              WHERE position > %s AND position <= %s ORDER BY position LIMIT %s) AS some) AS found
     WHERE before < %s ORDER BY position
 """  # noqa: S608 - the names of columns are ours
 STANDING = "SELECT generation, confirmed, attempted, owner, confirmed_tag FROM kept_outbox_standing"
