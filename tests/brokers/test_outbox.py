@@ -160,10 +160,13 @@ def test_poison_is_proven_and_set_aside_and_the_others_keep_their_order(
     with opened(path) as journal:
         reasons = {each.entry.position: each.reason for each in journal.refused()}
     assert set(reasons) == {51, 52, 53}
+    with Outbox(path) as outbox:  # the last one is refused too: the position stays behind it, and that is no harm
+        outbox.send_all([(small, "good"), (small, b"y" * 30_000)])
+    assert [relayed(cluster, path), relayed(cluster, path)] == [1, 0]
     assert "too large" in reasons[51]
     assert "no-such-topic" in reasons[52]
     assert f"{topic}[99]" in reasons[53]
-    assert caplog.text.count("was refused and set aside") == 3
+    assert caplog.text.count("was refused and set aside") == 4
 
 
 def test_a_topic_that_is_made_in_time_loses_nothing(cluster: Cluster, path: Path, eventually: Eventually) -> None:

@@ -83,8 +83,8 @@ class Journal:
 
     def knows(self, position: int, tag: int) -> bool:
         with self._reading() as state:
-            if position in (0, state.confirmed):
-                return position == 0 or tag == state.confirmed_tag
+            if position == 0 or (position, tag) == (state.confirmed, state.confirmed_tag):
+                return True
             for table in ("records", "refused"):
                 found = self._connection.execute(f"SELECT tag FROM {table} WHERE position = ?", (position,)).fetchone()  # noqa: S608
                 if found is not None:
