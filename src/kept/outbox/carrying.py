@@ -15,7 +15,7 @@ from confluent_kafka import Producer as Client
 
 from kept.errors import KeptError, OutcomeUnknown, TransactionAborted, TryAgain
 from kept.outbox.backlog import WITHOUT_A_MARK, Backlog, Entry
-from kept.outbox.beginning import NO_TAG, Found, where_to_begin
+from kept.outbox.beginning import NO_TAG, Found, refuse_a_stranger, where_to_begin
 from kept.producer.clients import make_client
 from kept.producer.fates import is_refused_together, refused_alone
 from kept.producer.marks import Mark, Reached
@@ -89,21 +89,21 @@ class ExactlyOnceCarrier:
         self._reports = Reports()
         quiet = {"delivery.report.only.error": True, "on_delivery": self._reports.hear}
         self._transactions = Transactions({**settings, **quiet})
+        self._start = 0
 
     def begin(self) -> int:
-        """Look before fencing, so that a relay of another journal is not disturbed; and again behind the fence."""
-        standing = self._backlog.standing()
-        start = self._where(self._transactions.look(OPENED_WITHIN))
-        birth = Reached(self._backlog.identity, start, NO_TAG)
-        mine = self._transactions.claim(OPENED_WITHIN, standing.generation + 1, birth)
-        start = self._where(self._transactions.predecessor)
-        self._backlog.own(mine.generation)
-        return start
+        """Look before fencing, so that a relay of another journal is not disturbed. What counts is behind the fence."""
+        backlog = self._backlog
+        refuse_a_stranger(self._transactions.look(OPENED_WITHIN), backlog.name, backlog.identity)
+        mine = self._transactions.claim(OPENED_WITHIN, backlog.standing().generation + 1, self._agreed)
+        backlog.own(mine.generation)
+        return self._start
 
-    def _where(self, mark: Mark | None) -> int:
+    def _agreed(self, mark: Mark | None) -> Reached:
         backlog = self._backlog
         found = Found(backlog.name, backlog.identity, backlog.standing(), backlog.end(), backlog.knows)
-        return where_to_begin(mark, found)
+        self._start = where_to_begin(mark, found)
+        return Reached(backlog.identity, self._start, NO_TAG)
 
     def send(self, entries: Sequence[Entry]) -> Fate:
         self._reports.begin()
@@ -176,7 +176,7 @@ class AtLeastOnceCarrier:
             self._client.flush(PAUSE)
             if time.monotonic() - begun > LONG:
                 self._hold_up(
-                    TryAgain(f"{len(self._client)} records are under way for long", way_out="it waits for them")
+                    TryAgain(f"{len(self._client)} records are still under way", way_out="they are waited for")
                 )
         failure = self._reports.failure
         if taken and failure is None:
