@@ -10,7 +10,9 @@ away for longer than any time-out of the clients. An independent read_committed 
 from __future__ import annotations
 
 import argparse
+import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -75,7 +77,9 @@ def made(seed: int, bootstrap: str, folder: Path) -> World:
 
 
 def start(world: World, what: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", outbox_life.__name__, what, world.as_argument()])
+    """A process group of its own: killed as one, with the life that is running."""
+    command = [sys.executable, "-m", outbox_life.__name__, what, world.as_argument()]
+    return subprocess.Popen(command, start_new_session=True)
 
 
 def said(world: World, word: str) -> list[str]:
@@ -122,7 +126,8 @@ def played(cluster: Cluster, seeds: Sequence[int], folder: Path, *, away: float 
             raise AssertionError(f"a process ended with {ended}")
     finally:
         for process in processes:
-            process.kill()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     return [audit(seed, world) for seed, world in worlds.items()]
 

@@ -25,7 +25,7 @@ from kept.local import Cluster
 from kept.outbox import Outbox, Relay, relay
 from kept.outbox.journal import Journal
 from kept.progress import keys
-from tests.brokers.outbox_proof import audit, played, start
+from tests.brokers.outbox_proof import audit, played, said, start
 from tests.brokers.programs.outbox_life import FENCED, World
 from tests.conftest import Eventually
 from tests.pure.outbox_files import as_left_by_a_dead_process
@@ -160,10 +160,13 @@ def test_poison_is_proven_and_set_aside_and_the_others_keep_their_order(
     with opened(path) as journal:
         reasons = {each.entry.position: each.reason for each in journal.refused()}
     assert set(reasons) == {51, 52, 53}
+    with Outbox(path) as outbox:  # the last one is refused too: the position stays behind it, and that is no harm
+        outbox.send_all([(small, "good"), (small, b"y" * 30_000)])
+    assert [relayed(cluster, path), relayed(cluster, path)] == [1, 0]
     assert "too large" in reasons[51]
     assert "no-such-topic" in reasons[52]
     assert f"{topic}[99]" in reasons[53]
-    assert caplog.text.count("was refused and set aside") == 3
+    assert caplog.text.count("was refused and set aside") == 4
 
 
 def test_a_topic_that_is_made_in_time_loses_nothing(cluster: Cluster, path: Path, eventually: Eventually) -> None:
@@ -178,15 +181,25 @@ def test_a_topic_that_is_made_in_time_loses_nothing(cluster: Cluster, path: Path
 
 
 def test_of_two_relays_one_is_fenced_for_good_and_each_record_is_there_once(
-    cluster: Cluster, topic: str, tmp_path: Path
+    cluster: Cluster, topic: str, tmp_path: Path, eventually: Eventually
 ) -> None:
-    world = World(cluster.bootstrap, topic, str(tmp_path), records=200, pause=0.003, settings=dict(QUICK))
-    relays = [start(world, "relay") for _ in range(2)]
-    assert start(world, "send").wait(90) == 0
-    assert sorted(process.wait(90) for process in relays) == [0, FENCED]
+    world = World(cluster.bootstrap, topic, str(tmp_path), records=100_000, pause=0.005, settings=dict(QUICK))
+    sender, *relays = [start(world, what) for what in ("send", "relay", "relay")]
+    try:
+        eventually(lambda: FENCED in [process.poll() for process in relays], "one relay has ended", within=60)
+        safe = len(said(world, "safe"))
+        eventually(lambda: len(said(world, "safe")) > safe + 500, "the other has more to do")
+        os.killpg(sender.pid, signal.SIGKILL)
+        world.done.touch()
+        assert sorted(process.wait(90) for process in relays) == [0, FENCED]
+    finally:
+        for process in (sender, *relays):
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     verdict = audit(0, world)
-    assert verdict.good, verdict
-    assert verdict.found == 800
+    print(verdict)
+    assert verdict.good
 
 
 def test_a_relay_that_slept_while_another_took_over_ends(
@@ -405,21 +418,21 @@ def test_a_relay_that_was_ended_is_told_by_close(
 
 
 def test_memory_stays_bounded_while_a_large_backlog_is_relayed(cluster: Cluster, topic: str, path: Path) -> None:
-    """200 MB of records wait; the relay has a few of them in hand at a time."""
+    """300 MB of records wait; the relay has a few of them in hand at a time."""
     program = (
-        "import resource, sys\nfrom pathlib import Path\nfrom kept.outbox import Relay\n"
+        "import re, sys\nfrom pathlib import Path\nfrom kept.outbox import Relay\n"
         "from kept.outbox.journal import Journal\nrelay = Relay(Journal(Path(sys.argv[1])), sys.argv[2])\n"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\nrelay.run(until_empty=True)\n"
-        "print(relay.relayed, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
+        "def most(): return int(re.search(r'VmHWM:\\s+(\\d+)', Path('/proc/self/status').read_text())[1])\n"
+        "before = most()\nrelay.run(until_empty=True)\nprint(relay.relayed, most() - before)"
     )
     with Outbox(path) as outbox:
-        for _ in range(20):
-            outbox.send_all([(topic, os.urandom(100_000)) for _ in range(100)])
+        for _ in range(30):
+            outbox.send_all([(topic, bytes(500_000)) for _ in range(20)])
     begun = time.monotonic()
     answer = subprocess.run(
         [sys.executable, "-c", program, str(path), cluster.bootstrap], check=True, capture_output=True, text=True
     )
     count, grown = map(int, answer.stdout.split())
     print(f"{time.monotonic() - begun:.1f} s, {grown / 1024:.0f} MB more")
-    assert count == 2000
+    assert count == 600
     assert grown < 150 * 1024

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from kept.errors import FixConfiguration, JournalFull, KeptError, OutcomeUnknown
 from kept.outbox.opening import Held
-from kept.outbox.rows import RECORD, Content, State, sealed, seed
+from kept.outbox.rows import HEAD, OVERHEAD, RECORD, State, checksum, head, seed, written_of
 from kept.outbox.tables import INSERT_RECORD, changing, connect, read_state, write_state
 
 MOST_AT_ONCE = 20_000
@@ -38,9 +38,9 @@ class Batch:
 
     __slots__ = ("contents", "fate", "size", "then")
 
-    def __init__(self, contents: Sequence[Content], then: Callable[[], object]) -> None:
+    def __init__(self, contents: Sequence[bytes], then: Callable[[], object]) -> None:
         self.contents = contents
-        self.size = sum(content.size for content in contents)
+        self.size = sum(map(len, contents)) + len(contents) * (OVERHEAD + HEAD)
         self.then = then
         self.fate: range | KeptError | None = None
 
@@ -66,7 +66,7 @@ class Appender:
         self._thread = threading.Thread(target=self._run, name="kept-journal", daemon=True)
         self._thread.start()
 
-    def append(self, contents: Sequence[Content]) -> range:
+    def append(self, contents: Sequence[bytes]) -> range:
         """Write records and wait until they are on the disk; their positions."""
         arrived = threading.Lock()
         arrived.acquire()
@@ -129,18 +129,17 @@ class Appender:
         with changing(connection, self._path):
             state = read_state(connection, self._path)
             full = self._too_old(connection)
-            written, tag, start = int(time.time() * 1000), _RANDOM.getrandbits(63), seed(state.identity, RECORD)
-            rows: list[tuple[object, ...]] = []
+            common, start = head(_RANDOM.getrandbits(63), int(time.time() * 1000)), seed(state.identity, RECORD)
+            rows: list[tuple[int, bytes, int]] = []
             for batch in batches:
                 refusal = full or self._no_room(state, batch)
                 if refusal is not None:
                     fates.append(refusal)
                     continue
                 positions = range(state.end + 1, state.end + 1 + len(batch.contents))
-                rows += [
-                    sealed(content, position, tag, written, start)
-                    for position, content in zip(positions, batch.contents, strict=True)
-                ]
+                for position, content in zip(positions, batch.contents, strict=True):
+                    body = common + content
+                    rows.append((position, body, checksum(start, position, body)))
                 state = state._replace(
                     end=state.end + len(positions),
                     records=state.records + len(positions),
@@ -176,8 +175,8 @@ class Appender:
     def _too_old(self, connection: sqlite3.Connection) -> JournalFull | None:
         if self._bounds.age is None:
             return None
-        oldest = connection.execute("SELECT written FROM records ORDER BY position LIMIT 1").fetchone()
-        age = 0.0 if oldest is None else time.time() - oldest[0] / 1000
+        oldest = connection.execute("SELECT body FROM records ORDER BY position LIMIT 1").fetchone()
+        age = 0.0 if oldest is None else time.time() - written_of(oldest[0]) / 1000
         if age <= self._bounds.age:
             return None
         return _full(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from kept.errors import FixConfiguration, KeptError, ProgressLost, ProgressMoved, SourceChanged
 from kept.outbox.backlog import Standing
@@ -31,12 +31,8 @@ def where_to_begin(mark: Mark | None, found: Found) -> int:
             found, standing.confirmed, "Kafka has no position for it (it expires after a week without a relay)"
         )
         return standing.confirmed
-    reached = mark.reached
-    if reached is None:
-        raise FixConfiguration(
-            f"the name under which {found.name} is relayed belongs to a producer", way_out="choose another name"
-        )
-    _refuse_another(reached, found)
+    reached = refuse_a_stranger(mark, found.name, found.identity)
+    _refuse_restored(reached, found)
     if standing.generation > mark.generation:
         # Somebody who leaves no mark was here since: a relay at least once, or a person who purged.
         begin = max(standing.confirmed, reached.position)
@@ -51,15 +47,30 @@ def where_to_begin(mark: Mark | None, found: Found) -> int:
     return reached.position
 
 
-def _refuse_another(reached: Reached, found: Found) -> None:
-    """Rule 13: another identity, a position past the end, or another record where the last one should be."""
-    error: KeptError | None = None
-    if reached.identity != found.identity:
-        error = SourceChanged(
-            f"Kafka's position is that of the journal {reached.identity}; {found.name} is {found.identity}",
+@overload
+def refuse_a_stranger(mark: Mark, name: str, identity: str) -> Reached: ...
+@overload
+def refuse_a_stranger(mark: Mark | None, name: str, identity: str) -> Reached | None: ...
+def refuse_a_stranger(mark: Mark | None, name: str, identity: str) -> Reached | None:
+    """Rule 13: the position of another journal; also true of a mark that is not the newest."""
+    if mark is None:
+        return None
+    if mark.reached is None:
+        raise FixConfiguration(
+            f"the name under which {name} is relayed belongs to a producer", way_out="choose another"
+        )
+    if mark.reached.identity != identity:
+        raise SourceChanged(
+            f"Kafka's position is that of the journal {mark.reached.identity}; {name} is {identity}",
             way_out="give each journal a name of its own, or point the relay at the journal that it belongs to",
         )
-    elif reached.position > found.end:
+    return mark.reached
+
+
+def _refuse_restored(reached: Reached, found: Found) -> None:
+    """Rule 13: a position past the end, or another record where the last one should be."""
+    error: KeptError | None = None
+    if reached.position > found.end:
         error = SourceChanged(
             f"records up to {reached.position} were relayed, but {found.name} ends at {found.end}: it was restored "
             "from an older copy",

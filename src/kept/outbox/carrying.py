@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import Producer as Client
 
-from kept.errors import OutcomeUnknown, TransactionAborted, TryAgain
+from kept.errors import KeptError, OutcomeUnknown, TransactionAborted, TryAgain
 from kept.outbox.backlog import WITHOUT_A_MARK, Backlog, Entry
-from kept.outbox.beginning import NO_TAG, Found, where_to_begin
+from kept.outbox.beginning import NO_TAG, Found, refuse_a_stranger, where_to_begin
 from kept.producer.clients import make_client
 from kept.producer.fates import is_refused_together, refused_alone
 from kept.producer.marks import Mark, Reached
 from kept.producer.transactions import Transaction, Transactions
 from kept.progress.poison import Fate
 
-ATTEMPT_WITHIN = 60.0
+OPENED_WITHIN = 10.0
+"""Short, because whoever wants to end the relay waits for it; it is tried again."""
+COMMITTED_WITHIN = 60.0
 PAUSE = 0.1
+LONG = 2.0
+HoldUp: TypeAlias = Callable[[KeptError], None]
+"""Told what holds the relay up: it waits a moment, or ends the relay if that was asked for (`Stopped`)."""
 _TRANSACTION_IS_OVER = {KafkaError._STATE, KafkaError._FATAL, KafkaError._FENCED}
 
 
@@ -77,40 +82,40 @@ class Reports:
 class ExactlyOnceCarrier:
     """Records and the next position in one transaction, behind a fence, each on a client of its own."""
 
-    def __init__(self, settings: Mapping[str, object], backlog: Backlog, stopping: Callable[[], bool]) -> None:
+    def __init__(self, settings: Mapping[str, object], backlog: Backlog, hold_up: HoldUp) -> None:
         self.why = ""
         self._backlog = backlog
-        self._stopping = stopping
+        self._hold_up = hold_up
         self._reports = Reports()
         quiet = {"delivery.report.only.error": True, "on_delivery": self._reports.hear}
         self._transactions = Transactions({**settings, **quiet})
+        self._start = 0
 
     def begin(self) -> int:
-        """Look before fencing, so that a relay of another journal is not disturbed; and again behind the fence."""
-        standing = self._backlog.standing()
-        start = self._where(self._transactions.look(ATTEMPT_WITHIN))
-        birth = Reached(self._backlog.identity, start, NO_TAG)
-        mine = self._transactions.claim(ATTEMPT_WITHIN, standing.generation + 1, birth)
-        start = self._where(self._transactions.predecessor)
-        self._backlog.own(mine.generation)
-        return start
+        """Look before fencing, so that a relay of another journal is not disturbed. What counts is behind the fence."""
+        backlog = self._backlog
+        refuse_a_stranger(self._transactions.look(OPENED_WITHIN), backlog.name, backlog.identity)
+        mine = self._transactions.claim(OPENED_WITHIN, backlog.standing().generation + 1, self._agreed)
+        backlog.own(mine.generation)
+        return self._start
 
-    def _where(self, mark: Mark | None) -> int:
+    def _agreed(self, mark: Mark | None) -> Reached:
         backlog = self._backlog
         found = Found(backlog.name, backlog.identity, backlog.standing(), backlog.end(), backlog.knows)
-        return where_to_begin(mark, found)
+        self._start = where_to_begin(mark, found)
+        return Reached(backlog.identity, self._start, NO_TAG)
 
     def send(self, entries: Sequence[Entry]) -> Fate:
         self._reports.begin()
         reached = Reached(self._backlog.identity, entries[-1].position, entries[-1].tag) if entries else None
-        transaction = self._transactions.open(ATTEMPT_WITHIN, reached)
+        transaction = self._transactions.open(OPENED_WITHIN, reached)
         try:
             taken = _hand_over(transaction.client, entries, self._reports)
         except BaseException:
-            transaction.abort(ATTEMPT_WITHIN)  # where it fails, the next fence ends it: it was never told to commit
+            transaction.abort(OPENED_WITHIN)  # where it fails, the next fence ends it: it was never told to commit
             raise
         if not taken:
-            transaction.abort(ATTEMPT_WITHIN)
+            transaction.abort(OPENED_WITHIN)
             return self._not_written("the client did not take them")
         try:
             self._commit(transaction)
@@ -127,21 +132,18 @@ class ExactlyOnceCarrier:
     def _commit(self, transaction: Transaction) -> None:
         """An outcome that nobody could be asked about is asked for again, for as long as it takes."""
         try:
-            transaction.commit(ATTEMPT_WITHIN)
+            transaction.commit(COMMITTED_WITHIN)
         except OutcomeUnknown as unknown:
             while isinstance(unknown.__cause__, TryAgain):
-                self.why = unknown.what
-                if self._stopping():
-                    raise Stopped from unknown
-                time.sleep(PAUSE)
+                self._hold_up(unknown)
                 try:
-                    if transaction.was_committed(ATTEMPT_WITHIN):
+                    if transaction.was_committed(OPENED_WITHIN):
                         return
                 except OutcomeUnknown as still:
                     unknown = still
                 else:
                     raise TransactionAborted("its commit never arrived", way_out="send it again") from unknown
-            self._transactions.refuse_if_succeeded(ATTEMPT_WITHIN)
+            self._transactions.refuse_if_succeeded(OPENED_WITHIN)
             raise unknown from unknown.__cause__
 
     def _not_written(self, why: str) -> Fate:
@@ -153,10 +155,10 @@ class ExactlyOnceCarrier:
 class AtLeastOnceCarrier:
     """The records first, then the position, which stands in the backlog alone. A crash in between repeats them."""
 
-    def __init__(self, settings: Mapping[str, object], backlog: Backlog, stopping: Callable[[], bool]) -> None:
+    def __init__(self, settings: Mapping[str, object], backlog: Backlog, hold_up: HoldUp) -> None:
         self.why = ""
         self._backlog = backlog
-        self._stopping = stopping
+        self._hold_up = hold_up
         self._reports = Reports()
         quiet = {"delivery.report.only.error": True, "on_delivery": self._reports.hear}
         self._client = make_client({**settings, **quiet})
@@ -169,10 +171,13 @@ class AtLeastOnceCarrier:
     def send(self, entries: Sequence[Entry]) -> Fate:
         self._reports.begin()
         taken = _hand_over(self._client, entries, self._reports)
+        begun = time.monotonic()
         while len(self._client):
-            if self._stopping():
-                raise Stopped
             self._client.flush(PAUSE)
+            if time.monotonic() - begun > LONG:
+                self._hold_up(
+                    TryAgain(f"{len(self._client)} records are still under way", way_out="they are waited for")
+                )
         failure = self._reports.failure
         if taken and failure is None:
             return Fate.WRITTEN
@@ -190,7 +195,7 @@ class AtLeastOnceCarrier:
 def _hand_over(client: Client, entries: Sequence[Entry], reports: Reports) -> bool:
     """Give every entry to the client; False when it refuses one."""
     produce = client.produce
-    deadline = time.monotonic() + ATTEMPT_WITHIN
+    deadline = time.monotonic() + COMMITTED_WITHIN
     for _position, topic, key, value, headers, partition, timestamp, _tag in entries:
         number = -1 if partition is None else partition
         while True:

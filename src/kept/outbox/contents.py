@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from kept.errors import FixConfiguration
-from kept.outbox.rows import Content, pack_headers
+from kept.outbox.rows import pack_headers, packed
 from kept.producer.stamping import HeaderList, Headers, Stamp, Text, stamped
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -29,15 +29,15 @@ class Sending(NamedTuple):
     idempotency_key: uuid.UUID | str | None = None
 
 
-def made_ready(sending: Sending, stamp: Stamp | None) -> Content:
-    """The record as it will be written, with its stamp; its time is that of the call."""
+def made_ready(sending: Sending, stamp: Stamp | None) -> bytes:
+    """The record in one piece, with its stamp; its time is that of the call."""
     topic, value, key, given, partition, timestamp, idempotency_key = sending
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise FixConfiguration(f"{topic!r} cannot be a topic", way_out="use 1 to 249 letters, digits, '.', '_' and '-'")
     headers = _list(given)
     if stamp is not None or idempotency_key is not None:
         value, headers = stamped(stamp, idempotency_key, topic, key, value, headers)
-    return Content(
+    return packed(
         topic,
         _bytes("the key", key),
         _bytes("the value", value),

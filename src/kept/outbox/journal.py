@@ -14,7 +14,7 @@ from typing import NamedTuple
 from kept.errors import Fenced
 from kept.outbox.backlog import WITHOUT_A_MARK, Entry, Lag, Standing
 from kept.outbox.opening import Held, open_journal
-from kept.outbox.rows import RECORD, REFUSED, Row, State, is_whole, refused_row, seed
+from kept.outbox.rows import OVERHEAD, RECORD, REFUSED, State, entry_of, is_whole, refused_row, seed, tag_of, written_of
 from kept.outbox.salvage import Damage
 from kept.outbox.tables import INSERT_REFUSED, changing, connect, damaged, read_state, told, write_state
 
@@ -83,13 +83,10 @@ class Journal:
 
     def knows(self, position: int, tag: int) -> bool:
         with self._reading() as state:
-            if position in (0, state.confirmed):
-                return position == 0 or tag == state.confirmed_tag
-            for table in ("records", "refused"):
-                found = self._connection.execute(f"SELECT tag FROM {table} WHERE position = ?", (position,)).fetchone()  # noqa: S608
-                if found is not None:
-                    return bool(found[0] == tag)
-            return position <= state.salvaged
+            if position == 0 or (position, tag) == (state.confirmed, state.confirmed_tag):
+                return True
+            found = self._tag_at(position)
+            return position <= state.salvaged if found is None else found == tag
 
     def end(self) -> int:
         return self.state().end
@@ -99,13 +96,13 @@ class Journal:
         size = 0
         with self._reading():
             asked = "SELECT * FROM records WHERE position > ? ORDER BY position LIMIT ?"
-            for columns in self._connection.execute(asked, (after, most)):
-                if not is_whole(columns, self._seed):
-                    raise damaged(self.path, f"the record at position {columns[0]}")
-                size += columns[9]
+            for row in self._connection.execute(asked, (after, most)):
+                if not is_whole(row, self._seed):
+                    raise damaged(self.path, f"the record at position {row[0]}")
+                size += len(row[1])
                 if size > MOST_BYTES_AT_ONCE and entries:
                     break
-                entries.append(Row(*columns).entry())
+                entries.append(entry_of(row[0], row[1]))
         return entries
 
     def attempt(self, up_to: int) -> None:
@@ -121,43 +118,49 @@ class Journal:
         with self._owning() as state:
             if up_to <= state.confirmed:
                 return True
-            some = "SELECT position, size, tag FROM records WHERE position <= ? ORDER BY position LIMIT ?"
+            some = "SELECT position, length(body) FROM records WHERE position <= ? ORDER BY position LIMIT ?"
             rows = self._connection.execute(some, (up_to, TRIMMED_AT_ONCE)).fetchall()
             last = rows[-1][0] if rows else up_to
+            tag = self._tag_at(last)
             self._connection.execute("DELETE FROM records WHERE position <= ?", (last,))
             write_state(
                 self._connection,
                 state._replace(
                     records=state.records - len(rows),
-                    bytes=state.bytes - sum(size for _, size, _ in rows),
+                    bytes=state.bytes - sum(size + OVERHEAD for _, size in rows),
                     confirmed=last,
-                    confirmed_tag=rows[-1][2] if rows else self._tag_of_refused(up_to, state),
+                    confirmed_tag=state.confirmed_tag if tag is None else tag,
                     attempted=max(last, state.attempted),
                 ),
             )
             return bool(last == up_to)
 
-    def _tag_of_refused(self, position: int, state: State) -> int:
-        found = self._connection.execute("SELECT tag FROM refused WHERE position = ?", (position,)).fetchone()
-        return int(found[0]) if found else state.confirmed_tag
+    def _tag_at(self, position: int) -> int | None:
+        for table in ("records", "refused"):
+            found = self._connection.execute(f"SELECT body FROM {table} WHERE position = ?", (position,)).fetchone()  # noqa: S608
+            if found is not None:
+                return tag_of(found[0])
+        return None
 
     def refuse(self, entry: Entry, reason: str) -> None:
         with self._owning() as state:
-            asked = "SELECT * FROM records WHERE position = ?"
+            asked = "SELECT body FROM records WHERE position = ?"
             found = self._connection.execute(asked, (entry.position,)).fetchone()
             if found is None:
                 return
-            now = int(time.time() * 1000)
-            self._connection.execute(INSERT_REFUSED, refused_row(found, reason, now, seed(self._identity, REFUSED)))
+            body, now = found[0], int(time.time() * 1000)
+            self._connection.execute(
+                INSERT_REFUSED, refused_row(entry.position, body, reason, now, seed(self._identity, REFUSED))
+            )
             self._connection.execute("DELETE FROM records WHERE position = ?", (entry.position,))
             write_state(
-                self._connection, state._replace(records=state.records - 1, bytes=state.bytes - Row(*found).size)
+                self._connection, state._replace(records=state.records - 1, bytes=state.bytes - len(body) - OVERHEAD)
             )
 
     def lag(self) -> Lag:
         with self._reading() as state:
-            oldest = self._connection.execute("SELECT written FROM records ORDER BY position LIMIT 1").fetchone()
-        age = 0.0 if oldest is None else max(0.0, time.time() - oldest[0] / 1000)
+            oldest = self._connection.execute("SELECT body FROM records ORDER BY position LIMIT 1").fetchone()
+        age = 0.0 if oldest is None else max(0.0, time.time() - written_of(oldest[0]) / 1000)
         return Lag(state.records, state.bytes, age)
 
     # What people ask.
@@ -171,7 +174,7 @@ class Journal:
         with self._reading():
             asked = "SELECT * FROM refused ORDER BY position LIMIT ?"
             rows = self._connection.execute(asked, (most,)).fetchall()
-        return [RefusedRecord(Row(*row[:11]).entry(), row[11], row[12]) for row in rows]
+        return [RefusedRecord(entry_of(row[0], row[1]), row[3], row[4]) for row in rows]
 
     def refused_count(self) -> int:
         with self._reading():

@@ -69,10 +69,12 @@ class Relay:
         self._stop = threading.Event()
         plain = {name: value for name, value in settings.items() if not name.startswith("transaction")}
         self._destinations = Destinations(plain, patience)
-        self._carrier: Carrier = kind(settings, backlog, self._stop.is_set)
+        self._carrier: Carrier = kind(settings, backlog, self._hold_up)
         self._desk = ThreadPoolExecutor(1, thread_name_prefix="kept-backlog")
         self._trimming: Future[None] | None = None
-        self._after = 0
+        self._after = 0  # read up to here
+        self._reached = 0  # written up to here: behind it there may be records that were refused
+        self._trimmed = -1
         self._attempted = 0
         self._pause = 0.0
         self._told = 0.0
@@ -81,7 +83,7 @@ class Relay:
     def run(self, *, until_empty: bool = False) -> None:
         """Until `stop`, or until nothing waits. Raises what ends this relay for good; nothing is lost by it."""
         try:
-            self._after = self._insist(self._carrier.begin)
+            self._after = self._reached = self._insist(self._carrier.begin)
             self._attempted = self._insist(self._ask, self._backlog.standing).attempted
             self._go_on(until_empty=until_empty)
         except Stopped:
@@ -137,7 +139,7 @@ class Relay:
     def _confirm(self) -> None:
         """Trim in the background; one that failed is made good by the next."""
         self._confirmed()
-        self._trimming = self._desk.submit(self._backlog.trim, self._after)
+        self._trimming = self._desk.submit(self._backlog.trim, self._reached)
 
     def _confirmed(self) -> None:
         trimming, self._trimming = self._trimming, None
@@ -148,10 +150,12 @@ class Relay:
     def _rest(self) -> None:
         """All is confirmed, and noted as such."""
         self._confirmed()
-        self._insist(self._ask, self._backlog.trim, self._after)
-        if self._attempted > self._after:
-            self._attempted = self._after
-            self._insist(self._ask, self._backlog.attempt, self._after)
+        if self._trimmed < self._reached:
+            self._insist(self._ask, self._backlog.trim, self._reached)
+            self._trimmed = self._reached
+        if self._attempted > self._reached:
+            self._insist(self._ask, self._backlog.attempt, self._reached)
+            self._attempted = self._reached
 
     def _carry(self, entries: Sequence[Entry]) -> None:
         """Each entry is written once, in order; one that is refused alone is set aside before any behind it is sent."""
@@ -168,6 +172,7 @@ class Relay:
                     self._set_aside(piece[0], self._carrier.why)
                 elif fate is Fate.WRITTEN:
                     self.relayed += len(piece)
+                    self._reached = piece[-1].position
                 piece = pieces.send(fate)
         except StopIteration:
             return

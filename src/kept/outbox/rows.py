@@ -1,7 +1,7 @@
-"""The rows of a journal as they stand on the disk: content, state, and a checksum over every byte of both. Pure.
+"""The rows of a journal as they stand on the disk: a record in one piece, the state, and a checksum of each. Pure.
 
-A checksum begins with the journal's identity and the kind of the row, so that a row which was found in the ruins of a
-file is known to be ours, whole, and of which table.
+A checksum begins with the identity of the journal, the kind of the row and its position, so that a row found in the
+ruins of a file is known to be ours, whole, and where it belongs.
 """
 
 from __future__ import annotations
@@ -14,46 +14,17 @@ from zlib import crc32
 from kept.outbox.backlog import Entry
 
 RECORD, REFUSED, STATE = b"record", b"refused", b"state"
-NO_VALUE = 0xFFFFFFFF
-OVERHEAD = 64
-"""Bytes that a row costs besides its content, for the bounds."""
-_FIXED = struct.Struct("<qqqqqqqqq")
+OVERHEAD = 32
+"""Bytes that a row costs besides its body, for the bounds."""
+_NO_VALUE = 0xFFFFFFFF
+_HEAD = struct.Struct("<qq")
+"""Tag, and the time at which it was written: the same for all records of one commit."""
+_FIXED = struct.Struct("<qiHiiI")
+"""Timestamp, partition, and the lengths of topic, key, value and headers; -1 is none."""
 _LENGTHS = struct.Struct("<II")
-
-
-class Content(NamedTuple):
-    """What a person gave, ready to be written."""
-
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    headers: bytes
-    partition: int | None
-    timestamp: int
-
-    @property
-    def size(self) -> int:
-        return OVERHEAD + len(self.topic) + len(self.key or b"") + len(self.value or b"") + len(self.headers)
-
-
-class Row(NamedTuple):
-    """A record in the journal; the columns of the tables `records` and, with a reason, `refused`."""
-
-    position: int
-    tag: int
-    written: int
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    headers: bytes
-    partition: int | None
-    timestamp: int
-    size: int
-    checksum: int
-
-    def entry(self) -> Entry:
-        headers = unpack_headers(self.headers) if self.headers else []
-        return Entry(self.position, self.topic, self.key, self.value, headers, self.partition, self.timestamp, self.tag)
+HEAD = _HEAD.size
+_BEGIN = HEAD + _FIXED.size
+_NOT_A_ROW = (struct.error, TypeError, AttributeError, ValueError, IndexError)
 
 
 class State(NamedTuple):
@@ -81,53 +52,80 @@ def seed(identity: str, kind: bytes) -> int:
     return crc32(kind + identity.encode())
 
 
-def checksum(start: int, row: Sequence[Any]) -> int:
-    """Over the content of a row and the length of each part: `row` is a `Row`, with or without its checksum."""
-    position, tag, written, topic, key, value, headers, partition, timestamp, size, *_ = row
-    fixed = _FIXED.pack(
-        position,
-        tag,
-        written,
-        -1 if partition is None else partition,
-        timestamp,
-        size,
+def packed(
+    topic: str, key: bytes | None, value: bytes | None, headers: bytes, partition: int | None, timestamp: int
+) -> bytes:
+    """A record in one piece, without its head, which is made when it is written."""
+    name = topic.encode()
+    lengths = (
+        len(name),
         -1 if key is None else len(key),
         -1 if value is None else len(value),
         len(headers),
     )
-    return crc32(b"".join((fixed, topic.encode(), key or b"", value or b"", headers)), start)
+    fixed = _FIXED.pack(timestamp, -1 if partition is None else partition, *lengths)
+    return b"".join((fixed, name, key or b"", value or b"", headers))
 
 
-def sealed(content: Content, position: int, tag: int, written: int, start: int) -> tuple[object, ...]:
-    """The row for a record, with its checksum: a plain tuple, since one is made for every record."""
-    topic, key, value, headers, partition, timestamp = content
-    row = (position, tag, written, topic, key, value, headers, partition, timestamp, content.size)
-    return (*row, checksum(start, row))
+def head(tag: int, written: int) -> bytes:
+    return _HEAD.pack(tag, written)
+
+
+def tag_of(body: bytes) -> int:
+    return int(_HEAD.unpack_from(body)[0])
+
+
+def written_of(body: bytes) -> int:
+    """Milliseconds since 1970."""
+    return int(_HEAD.unpack_from(body)[1])
+
+
+def entry_of(position: int, body: bytes) -> Entry:
+    """A record as its relay needs it."""
+    timestamp, partition, topic, key, value, headers = _FIXED.unpack_from(body, HEAD)
+    at = _BEGIN + topic
+    name = body[_BEGIN:at].decode()
+    after_key = at + key if key > 0 else at
+    after_value = after_key + value if value > 0 else after_key
+    return Entry(
+        position,
+        name,
+        None if key < 0 else body[at:after_key],
+        None if value < 0 else body[after_key:after_value],
+        unpack_headers(body[after_value:]) if headers else [],
+        None if partition < 0 else partition,
+        timestamp,
+        _HEAD.unpack_from(body)[0],
+    )
+
+
+def checksum(start: int, position: int, body: bytes) -> int:
+    return crc32(body, (start + position) & 0xFFFFFFFF)
 
 
 def is_whole(row: Sequence[Any], start: int) -> bool:
-    """Whether every byte of a row is as it was written; columns of strange types are not."""
+    """Whether every byte of a record (position, body, checksum) is as it was written; strange types are not."""
     try:
-        return bool(checksum(start, row) == row[10])
-    except (struct.error, TypeError, AttributeError, ValueError, IndexError):
+        return bool(checksum(start, row[0], row[1]) == row[2])
+    except _NOT_A_ROW:
         return False
 
 
-def refused_row(row: Sequence[Any], reason: str, refused: int, start: int) -> tuple[object, ...]:
-    """The row of a refused record: its content, a checksum over content, reason and time, and both."""
-    return (*row[:10], _refused_sum(row, reason, refused, start), reason, refused)
+def refused_row(position: int, body: bytes, reason: str, refused: int, start: int) -> tuple[object, ...]:
+    """The row of a refused record: position, body, a checksum over everything, the reason, and when."""
+    return position, body, _refused_sum(position, body, reason, refused, start), reason, refused
 
 
 def is_whole_refused(row: Sequence[Any], start: int) -> bool:
     """The same as `is_whole`, for a refused record."""
     try:
-        return bool(_refused_sum(row, row[11], row[12], start) == row[10])
-    except (struct.error, TypeError, AttributeError, ValueError, IndexError):
+        return bool(_refused_sum(row[0], row[1], row[3], row[4], start) == row[2])
+    except _NOT_A_ROW:
         return False
 
 
-def _refused_sum(row: Sequence[Any], reason: str, refused: int, start: int) -> int:
-    return crc32(f"{reason}\0{refused}".encode(), checksum(start, row))
+def _refused_sum(position: int, body: bytes, reason: str, refused: int, start: int) -> int:
+    return crc32(f"{reason}\0{refused}".encode(), checksum(start, position, body))
 
 
 def pack_headers(headers: Sequence[tuple[str, str | bytes | None]]) -> bytes:
@@ -136,11 +134,8 @@ def pack_headers(headers: Sequence[tuple[str, str | bytes | None]]) -> bytes:
     for name, value in headers:
         encoded = name.encode()
         content = value.encode() if isinstance(value, str) else value
-        parts += [
-            _LENGTHS.pack(len(encoded), NO_VALUE if content is None else len(content)),
-            encoded,
-            content or b"",
-        ]
+        lengths = _LENGTHS.pack(len(encoded), _NO_VALUE if content is None else len(content))
+        parts += [lengths, encoded, content or b""]
     return b"".join(parts)
 
 
@@ -152,7 +147,7 @@ def unpack_headers(packed: bytes) -> list[tuple[str, bytes | None]]:
         at += _LENGTHS.size
         text = packed[at : at + name].decode()
         at += name
-        if value == NO_VALUE:
+        if value == _NO_VALUE:
             headers.append((text, None))
         else:
             headers.append((text, packed[at : at + value]))

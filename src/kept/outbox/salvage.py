@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from kept.errors import PersonMustLook
 from kept.outbox.locks import beside, synced
 from kept.outbox.pages import PAGE, Log, cells, read_log
-from kept.outbox.rows import RECORD, REFUSED, Row, State, is_whole, is_whole_refused, seed
+from kept.outbox.rows import OVERHEAD, RECORD, REFUSED, State, is_whole, is_whole_refused, seed
 from kept.outbox.tables import INSERT_RECORD, INSERT_REFUSED, create, write_state
 
 JUMP = 1 << 32
@@ -87,9 +87,9 @@ class Ruins:
 
 def _whole(position: int, columns: list[Any], identity: str) -> tuple[bytes, tuple[Any, ...]] | None:
     row = (position, *columns[1:])
-    if len(columns) == len(Row._fields) and is_whole(row, seed(identity, RECORD)):
+    if len(columns) == 3 and is_whole(row, seed(identity, RECORD)):
         return RECORD, row
-    if len(columns) == len(Row._fields) + 2 and is_whole_refused(row, seed(identity, REFUSED)):
+    if len(columns) == 5 and is_whole_refused(row, seed(identity, REFUSED)):
         return REFUSED, row
     if len(columns) == len(State._fields) + 1 and columns[0] == identity:
         with suppress(TypeError):
@@ -155,7 +155,7 @@ def _rebuilt(ruins: Ruins, new: Path, born: State, aside: Path) -> Damage:
     connection.executemany(waiting, (row for kind, row in ruins.rows() if kind == RECORD and row[0] > state.confirmed))
     connection.execute("DELETE FROM records WHERE position IN (SELECT position FROM refused)")
     kept, size, last = connection.execute(
-        "SELECT count(*), total(size), coalesce(max(position), 0) FROM records"
+        f"SELECT count(*), total(length(body) + {OVERHEAD}), coalesce(max(position), 0) FROM records"  # noqa: S608
     ).fetchone()
     lost = _told_lost(known, kept, last)
     end = max(state.end, state.attempted, last) + JUMP

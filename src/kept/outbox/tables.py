@@ -15,22 +15,20 @@ APPLICATION = 0x6B657074
 """Stands in the header of every journal: "kept"."""
 VERSION = 1
 LOCKED_WITHIN = 30.0
-_CONTENT = """tag INTEGER NOT NULL, written INTEGER NOT NULL, topic TEXT NOT NULL, key BLOB, value BLOB,
-    headers BLOB NOT NULL, partition INTEGER, timestamp INTEGER NOT NULL, size INTEGER NOT NULL,
-    checksum INTEGER NOT NULL"""
+_RECORD = "position INTEGER PRIMARY KEY, body BLOB NOT NULL, checksum INTEGER NOT NULL"
 STATE_COLUMNS = ", ".join(State._fields)
 # The state is the first table, and its only row never grows out of one page: page 2.
 STATE_PAGE = 2
 _TABLES = (
     f"CREATE TABLE state ({STATE_COLUMNS}, checksum)",
-    f"CREATE TABLE records (position INTEGER PRIMARY KEY, {_CONTENT})",
-    f"CREATE TABLE refused (position INTEGER PRIMARY KEY, {_CONTENT}, reason TEXT NOT NULL, refused INTEGER NOT NULL)",
+    f"CREATE TABLE records ({_RECORD})",
+    f"CREATE TABLE refused ({_RECORD}, reason TEXT NOT NULL, refused INTEGER NOT NULL)",
     "CREATE TABLE damages (at INTEGER NOT NULL, moved_to TEXT NOT NULL, kept INTEGER NOT NULL, lost TEXT NOT NULL)",
 )
 _SELECT_STATE = f"SELECT {STATE_COLUMNS}, checksum FROM state"  # noqa: S608 - names of our own
 _UPDATE_STATE = f"UPDATE state SET {', '.join(f'{name} = ?' for name in State._fields)}, checksum = ?"  # noqa: S608
-INSERT_RECORD = f"INSERT INTO records VALUES ({', '.join('?' * 11)})"  # noqa: S608
-INSERT_REFUSED = f"INSERT OR IGNORE INTO refused VALUES ({', '.join('?' * 13)})"  # noqa: S608
+INSERT_RECORD = "INSERT INTO records VALUES (?, ?, ?)"
+INSERT_REFUSED = "INSERT OR IGNORE INTO refused VALUES (?, ?, ?, ?, ?)"
 
 
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:

@@ -14,10 +14,11 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
+from typing import TypeAlias
 
 from confluent_kafka import KafkaException
 from confluent_kafka import Producer as Client
@@ -28,6 +29,7 @@ from kept.producer.marks import Mark, Marks, Reached, claimed_by, refuse_if_succ
 
 IDS = 3
 LONGEST_WAIT_AFTER_A_FENCED_CLAIM = 0.5
+Agreed: TypeAlias = Callable[[Mark | None], Reached | None]
 
 
 class Transactions:
@@ -40,15 +42,13 @@ class Transactions:
         self._marks = Marks(str(settings["bootstrap.servers"]), name)
         self._owner = str(uuid.uuid4())
         self._mine: Mark | None = None
-        self.predecessor: Mark | None = None
-        """The mark that our claim replaced, read behind the fence."""
         self._attempts = 0  # never used twice: an attempt in doubt must not be taken for the one after it
         self._succeeded: Fenced | None = None
         self._background = ThreadPoolExecutor(1, thread_name_prefix="kept-fence")
         self._prepared: Future[Client] | None = None
 
     def look(self, within: float) -> Mark | None:
-        """The mark as it is, without disturbing whoever owns the name."""
+        """The mark, without disturbing whoever owns the name; perhaps not yet the one that was committed last."""
         return self._marks.glance(within)
 
     def open(self, within: float, reached: Reached | None = None) -> Transaction:
@@ -156,8 +156,12 @@ class Transactions:
             self._succeeded = Fenced(error.what + fate[committed], way_out=error.way_out)
             raise self._succeeded from None
 
-    def claim(self, within: float, at_least: int = 1, birth: Reached | None = None) -> Mark:
-        """Fence every id, then write our generation; who is fenced meanwhile waits a random moment and looks again."""
+    def claim(self, within: float, at_least: int = 1, agreed: Agreed = lambda _found: None) -> Mark:
+        """Fence every id, then write our generation; who is fenced meanwhile waits a random moment and looks again.
+
+        `agreed` is shown the mark as it stands behind the fence. It answers where a relay begins that finds no position
+        there, or raises: then nothing is written.
+        """
         deadline = time.monotonic() + within
         self._marks.make_carrier()
         while True:
@@ -166,8 +170,7 @@ class Transactions:
             if found is not None and found.owner == self._owner:
                 self._mine = found  # the answer to our claim was lost, the claim was not
                 return found
-            self.predecessor = found
-            claim = claimed_by(self._owner, found, at_least, birth)
+            claim = claimed_by(self._owner, found, at_least, agreed(found))
             try:
                 clients[0].begin_transaction()
                 self.carried_by(clients[0], claim, within)

@@ -122,7 +122,7 @@ def send(world: World, life: int) -> None:
 
 def relay(world: World) -> int:
     """Until the sender has ended and nothing waits."""
-    carrying.ATTEMPT_WITHIN = 5.0
+    carrying.OPENED_WITHIN = carrying.COMMITTED_WITHIN = 5.0
     journal = Journal(world.path)
     guarantee = AtLeastOnce() if world.at_least_once else None
     relay = Relay(journal, world.bootstrap, guarantee, patience=10, **world.settings)
