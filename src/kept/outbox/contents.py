@@ -29,19 +29,36 @@ class Sending(NamedTuple):
     idempotency_key: uuid.UUID | str | None = None
 
 
+class Content(NamedTuple):
+    """A record that Kafka could take, with its stamp."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: HeaderList
+    partition: int | None
+    timestamp: int
+
+
 def made_ready(sending: Sending, stamp: Stamp | None) -> bytes:
-    """The record in one piece, with its stamp; its time is that of the call."""
+    """The record in one piece, for the journal."""
+    topic, key, value, headers, partition, timestamp = checked(sending, stamp)
+    return packed(topic, key, value, pack_headers(headers) if headers else b"", partition, timestamp)
+
+
+def checked(sending: Sending, stamp: Stamp | None) -> Content:
+    """The record with its stamp; its time is that of the call."""
     topic, value, key, given, partition, timestamp, idempotency_key = sending
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise FixConfiguration(f"{topic!r} cannot be a topic", way_out="use 1 to 249 letters, digits, '.', '_' and '-'")
     headers = _list(given)
     if stamp is not None or idempotency_key is not None:
         value, headers = stamped(stamp, idempotency_key, topic, key, value, headers)
-    return packed(
+    return Content(
         topic,
         _bytes("the key", key),
         _bytes("the value", value),
-        pack_headers(headers) if headers else b"",
+        headers,
         _number("partition", partition, 0, _LARGEST_PARTITION),
         # 0 is how the client is told to take its own time.
         _number("timestamp", timestamp, 1, _LARGEST_TIME) or int(time.time() * 1000),

@@ -18,8 +18,7 @@ from psycopg import errors as pg
 from psycopg.pq import TransactionStatus
 
 from kept.errors import FixConfiguration
-from kept.outbox.contents import Sending, made_ready
-from kept.outbox.rows import Content, unpack_headers
+from kept.outbox.contents import Content, Sending, checked
 from kept.producer.stamping import Headers, Text, chosen
 
 AnyConnection: TypeAlias = "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]"
@@ -86,7 +85,7 @@ class PostgresOutbox:
         """
         refuse_alone(connection)
         sending = Sending(topic, value, key, headers, partition, timestamp, idempotency_key)
-        row = _row(made_ready(sending, self._stamp))
+        row = _row(checked(sending, self._stamp))
         if isinstance(connection, psycopg.AsyncConnection):
             return _insert_later(connection, row)
         try:
@@ -120,11 +119,10 @@ def no_outbox() -> FixConfiguration:
 
 
 def _row(content: Content) -> tuple[object, ...]:
-    headers = unpack_headers(content.headers)
-    names = [name for name, _ in headers]
+    names = [name for name, _ in content.headers]
     if any("\0" in name for name in names):
         raise FixConfiguration(
             f"Postgres cannot keep one of the header names {names}", way_out="leave the NUL character out"
         )
-    values = [value for _, value in headers]
+    values = [text.encode() if isinstance(text, str) else text for _, text in content.headers]
     return content.topic, content.key, content.value, names, values, content.partition, content.timestamp
