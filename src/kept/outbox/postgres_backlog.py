@@ -32,7 +32,7 @@ READ = f"""
     SELECT position, {RECORD} FROM (
         SELECT *, sum({SIZE}) OVER (ORDER BY position) - ({SIZE}) AS before
         FROM (SELECT position, r.* FROM kept_outbox_order JOIN kept_outbox AS r USING (id)
-              WHERE position > %s AND position <= %s ORDER BY position LIMIT %s) AS some) AS found
+              WHERE position > %s AND position <= %s ORDER BY position LIMIT %s) AS page) AS found
     WHERE before < %s ORDER BY position
 """  # noqa: S608 - the names of columns are ours
 STANDING = "SELECT generation, confirmed, attempted, owner, confirmed_tag FROM kept_outbox_standing"
