@@ -210,6 +210,8 @@ class Journal:
                 raise told(failure, self.path) from failure
 
     def close(self) -> None:
+        if self._held.is_forked():
+            return  # the connection is the parent's
         with self._lock:
             self._connection.close()
             self._held.close()
@@ -219,8 +221,8 @@ class Journal:
     @contextmanager
     def _reading(self) -> Iterator[State]:
         """One look: everything that is read in the block is of the same moment."""
+        self._held.refuse_if_changed()
         with self._lock:
-            self._held.refuse_if_changed()
             try:
                 self._connection.execute("BEGIN")
                 try:
@@ -232,10 +234,9 @@ class Journal:
 
     @contextmanager
     def _writing(self) -> Iterator[State]:
-        with self._lock:
-            self._held.refuse_if_changed()
-            with changing(self._connection, self.path):
-                yield read_state(self._connection, self.path)
+        self._held.refuse_if_changed()
+        with self._lock, changing(self._connection, self.path):
+            yield read_state(self._connection, self.path)
 
     @contextmanager
     def _owning(self) -> Iterator[State]:

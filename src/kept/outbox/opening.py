@@ -30,9 +30,12 @@ class Held:
         self._process = os.getpid()
         self._file = _number_of(path)
 
+    def is_forked(self) -> bool:
+        return os.getpid() != self._process
+
     def refuse_if_forked(self) -> None:
         """SQLite's connections, locks and threads do not survive a fork."""
-        if os.getpid() != self._process:
+        if self.is_forked():
             raise FixConfiguration(
                 f"the journal {self.path} was opened by another process, before a fork",
                 way_out="open it in each process, after the fork",

@@ -31,6 +31,8 @@ REFRESH_EVERY = 3600.0
 """Kafka forgets a position that nobody renews for a week."""
 PATIENCE = 60.0
 LONGEST_PAUSE = 5.0
+FAILURES = 3
+"""So often in a row the same records are tried together."""
 TOLD_EVERY = 60.0
 Answer = TypeVar("Answer")
 
@@ -76,6 +78,7 @@ class Relay:
         self._reached = 0  # written up to here: behind it there may be records that were refused
         self._trimmed = -1
         self._attempted = 0
+        self._failures = 0
         self._pause = 0.0
         self._told = 0.0
         self._closed = False
@@ -181,7 +184,12 @@ class Relay:
         fate = self._carrier.send(piece)
         if fate is Fate.RETRY:
             self._destinations.forget()
+            self._failures += 1
+            if self._failures >= FAILURES and len(piece) > 1:
+                self._failures = 0
+                return Fate.REFUSED  # halved: perhaps they are too many for the time that a transaction has
             raise TryAgain(f"{len(piece)} records were not written: {self._carrier.why}", way_out="they are sent again")
+        self._failures = 0
         return fate
 
     def _set_aside(self, entry: Entry, reason: str) -> None:

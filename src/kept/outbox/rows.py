@@ -87,7 +87,7 @@ def entry_of(position: int, body: bytes) -> Entry:
     name = body[_BEGIN:at].decode()
     after_key = at + key if key > 0 else at
     after_value = after_key + value if value > 0 else after_key
-    return Entry(
+    fields = (
         position,
         name,
         None if key < 0 else body[at:after_key],
@@ -97,6 +97,7 @@ def entry_of(position: int, body: bytes) -> Entry:
         timestamp,
         _HEAD.unpack_from(body)[0],
     )
+    return tuple.__new__(Entry, fields)  # done for every record: half the time of a call with arguments
 
 
 def checksum(start: int, position: int, body: bytes) -> int:
