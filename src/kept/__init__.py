@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from kept.consumer import Consumer, Output, Record, Retry
     from kept.consumer import policies as commit
     from kept.local import Cluster
+    from kept.outbox import Outbox
+    from kept.outbox.postgres import PostgresOutbox
     from kept.producer import Delivery, Producer, Receipt
     from kept.stores import Claims
 
@@ -42,7 +44,9 @@ _LATER = {
     "Cluster": "kept.local",
     "Consumer": "kept.consumer",
     "Delivery": "kept.producer",
+    "Outbox": "kept.outbox",
     "Output": "kept.consumer",
+    "PostgresOutbox": "kept.outbox.postgres",
     "Producer": "kept.producer",
     "Receipt": "kept.producer",
     "Record": "kept.consumer",
@@ -63,8 +67,10 @@ __all__ = [
     "Guarantee",
     "KeptError",
     "NotPersisted",
+    "Outbox",
     "OutcomeUnknown",
     "Output",
+    "PostgresOutbox",
     "Producer",
     "Receipt",
     "Record",

@@ -12,6 +12,7 @@ KeptError                     every error of this package; carries `way_out`, th
 │   ├── ServerNotStarted      a local server died or did not become ready in time
 │   └── Busy                  another kept command is at work in the same place
 ├── TryAgain                  nothing was done: the same call may work later
+│   └── JournalFull           too much waits in an outbox: nothing of the call was taken
 ├── NotPersisted              the record is not in Kafka; `retriable` says whether to try again
 ├── Refused                   nothing was written: the store takes no such record, now or later
 ├── OutcomeUnknown            it may or may not have happened; nobody can know from here
@@ -120,6 +121,10 @@ class Busy(FixMachine):
 
 class TryAgain(KeptError):
     """Nothing was done: the same call may work later."""
+
+
+class JournalFull(TryAgain):
+    """Too much waits in an outbox, or for too long: nothing of the call was taken."""
 
 
 class NotPersisted(KeptError):

@@ -32,7 +32,8 @@ def test_every_command_and_option_says_what_it_is_for(words: tuple[str, ...], co
 def test_reporting_commands_have_json(words: tuple[str, ...]) -> None:
     reporting = {("up",), ("status",), ("topics", "create"), ("topics", "list"), ("topics", "describe"), ("send",),
                  ("receive",), ("demo",), ("groups", "list"), ("groups", "describe"), ("groups", "reset"),
-                 ("dead-letters", "list"), ("dead-letters", "show"), ("scenes",)}  # fmt: skip
+                 ("dead-letters", "list"), ("dead-letters", "show"), ("scenes",),
+                 ("outbox", "status"), ("outbox", "inspect")}  # fmt: skip
     options = {option for parameter in dict(commands(command_line))[words].params for option in parameter.opts}
     assert ("--json" in options) == (words in reporting)
 

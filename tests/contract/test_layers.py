@@ -11,14 +11,15 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "kept"
 MODULES = sorted(SOURCE.rglob("*.py"))
 ANY = {
-    "aio", "cli", "verify", "local", "producer", "consumer", "admin", "stores", "progress", "guarantees", "errors",
-    "_version",
+    "aio", "cli", "verify", "local", "outbox", "producer", "consumer", "admin", "stores", "progress", "guarantees",
+    "errors", "_version",
 }  # fmt: skip
 MAY_IMPORT = {
     "cli": ANY,
-    "aio": {"aio", "producer", "consumer", "guarantees", "errors"},
+    "aio": {"aio", "outbox", "producer", "consumer", "guarantees", "errors"},
     "verify": {"verify", "producer", "consumer", "admin", "local", "stores", "progress", "guarantees", "errors"},
     "local": {"local", "guarantees", "errors"},
+    "outbox": {"outbox", "producer", "stores", "progress", "guarantees", "errors"},
     "producer": {"producer", "progress", "guarantees", "errors"},
     "consumer": {"consumer", "producer", "stores", "progress", "guarantees", "errors"},
     "admin": {"admin", "guarantees", "errors"},

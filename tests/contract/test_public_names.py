@@ -17,7 +17,7 @@ def test_all_names_exist_and_nothing_public_is_missing() -> None:
 
 
 def test_the_door_is_small_and_sorted() -> None:
-    assert len(kept.__all__) <= 25
+    assert len(kept.__all__) <= 27
     assert kept.__all__ == sorted(kept.__all__)
 
 

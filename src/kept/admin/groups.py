@@ -165,9 +165,17 @@ class Groups:
         tallies = count(self._bootstrap, spans(by_offsets, MOST_OFFSETS_COUNTED), LONGEST_COUNT)
         return [replace(each, tally=tallies.get(each.position.place, each.tally)) for each in by_offsets]
 
-    def move(self, name: str, offsets: Mapping[Place, int]) -> None:
-        """Commit these positions for a group. The brokers refuse while it has members."""
-        wanted = [TopicPartition(place.topic, place.partition, offset) for place, offset in offsets.items()]
+    def move(self, name: str, offsets: Mapping[Place, int], *, signed: bool = False) -> None:
+        """Commit these positions for a group. The brokers refuse while it has members.
+
+        `signed` leaves what was noted with each position, an exactly-once process' signature: it takes the new one
+        for its own then, and goes on from there.
+        """
+        there = {each.place: each.metadata for each in self.positions_at(name, list(offsets))} if signed else {}
+        wanted = [
+            TopicPartition(place.topic, place.partition, offset, there.get(place, ""))
+            for place, offset in offsets.items()
+        ]
         deadline = time.monotonic() + ANSWER_WITHIN
         while True:
             errors = self._moved(name, wanted)

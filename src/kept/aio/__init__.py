@@ -6,6 +6,7 @@ async with kept.aio.Consumer("localhost:9091", "payments", group="mailer", guara
 """
 
 from kept.aio.consuming import Consumer
+from kept.aio.outbox import Outbox
 from kept.aio.producing import Delivery, Producer
 
-__all__ = ["Consumer", "Delivery", "Producer"]
+__all__ = ["Consumer", "Delivery", "Outbox", "Producer"]

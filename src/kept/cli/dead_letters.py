@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kept.cli import dead_letter_tables as tables
 from kept.cli import target
 from kept.cli.output import as_json, print_json, print_table, readable, say
 from kept.errors import FixConfiguration
@@ -22,13 +23,25 @@ def dead_letters() -> None:
 
 
 @dead_letters.command("list")
-@click.argument("topic")
+@click.argument("topic", metavar="[TOPIC|PIPELINE]", required=False)
+@target.dsn
 @target.bootstrap
 @as_json
-def list_(topic: str, bootstrap: str | None, as_json: bool) -> None:
-    """List the dead letters of a topic: where each came from, why it was given up, its size, and when."""
+def list_(topic: str | None, dsn: str | None, bootstrap: str | None, as_json: bool) -> None:
+    """List the dead letters of a topic: where each came from, why it was given up, its size, and when.
+
+    With --dsn those that a pipeline buried in its Postgres, and without a name how many each pipeline has, and why.
+    """
     from kept.consumer.redriving import letters
 
+    if dsn is not None:
+        if topic is None:
+            tables.list_pipelines(dsn, as_json=as_json)
+        else:
+            tables.list_letters(dsn, topic, as_json=as_json)
+        return
+    if topic is None:
+        raise click.UsageError("name a dead-letter topic, or a database with --dsn")
     found = letters(target.address(bootstrap), topic)
     if as_json:
         print_json([_summary(each) for each in found])
@@ -40,14 +53,21 @@ def list_(topic: str, bootstrap: str | None, as_json: bool) -> None:
 
 
 @dead_letters.command()
-@click.argument("topic")
-@click.argument("letter", metavar="PARTITION:OFFSET")
+@click.argument("topic", metavar="TOPIC|PIPELINE")
+@click.argument("letter", metavar="PARTITION:OFFSET|NUMBER")
+@target.dsn
 @target.bootstrap
 @as_json
-def show(topic: str, letter: str, bootstrap: str | None, as_json: bool) -> None:
-    """Show one dead letter in full: key, value and headers as they were, and what became of it."""
+def show(topic: str, letter: str, dsn: str | None, bootstrap: str | None, as_json: bool) -> None:
+    """Show one dead letter in full: key, value and headers as they were, and what became of it.
+
+    In a topic it is named by PARTITION:OFFSET; in a Postgres (--dsn) by its number, both as `list` shows them.
+    """
     from kept.consumer.redriving import letters
 
+    if dsn is not None:
+        tables.show_letter(dsn, topic, letter, as_json=as_json)
+        return
     partition, offset = _place(letter)
     for each in letters(target.address(bootstrap), topic, partition):
         if each.record.offset == offset:
@@ -64,18 +84,25 @@ def show(topic: str, letter: str, bootstrap: str | None, as_json: bool) -> None:
 
 
 @dead_letters.command()
-@click.argument("topic")
+@click.argument("topic", metavar="TOPIC|PIPELINE")
 @click.option("--to", metavar="TOPIC", help="Send all of them to this topic instead of where each came from.")
 @click.option("--yes", is_flag=True, help="Do it. Without this, only what would be done is told.")
+@target.dsn
 @target.bootstrap
-def redrive(topic: str, to: str | None, yes: bool, bootstrap: str | None) -> None:
+def redrive(topic: str, to: str | None, yes: bool, dsn: str | None, bootstrap: str | None) -> None:
     """Send dead letters back, with their original key, value and headers, to the topic each came from.
 
     Each is sent exactly once, whatever happens on the way, and never again by another redrive. It ends at the
     end that the topic has at the start: a record that dies once more waits for the next time.
+
+    With --dsn: the letters that a pipeline buried in its Postgres. They are marked and put into an outbox (schema
+    kept_redrive) in one transaction; a redrive that was cut short is finished by the next one.
     """
     from kept.consumer.redriving import Redrive
 
+    if dsn is not None:
+        tables.redrive_letters(dsn, topic, to, bootstrap, yes=yes)
+        return
     work = Redrive(target.address(bootstrap), topic, to)
     pending = work.pending()
     if not pending:

@@ -225,7 +225,7 @@ def reset(
     if yes and members:
         raise has_members(group)
     if yes and changes:
-        cluster.move(group, changes)
+        cluster.move(group, changes, signed=break_exactly_once)
     if as_json:
         print_json({"group": group, "topic": topic, "carried_out": yes, "partitions": [_shown(m) for m in moves]})
     else:

@@ -15,6 +15,7 @@ from kept.cli.down import down
 from kept.cli.exit_codes import ExitCode, code_for
 from kept.cli.groups import groups
 from kept.cli.logs import logs
+from kept.cli.outbox import outbox
 from kept.cli.output import print_json
 from kept.cli.prepare import prepare
 from kept.cli.receive import receive
@@ -52,7 +53,8 @@ def kept() -> None:
 
 
 for command in (
-    up, down, status, logs, broker, postgres, topics, send, receive, groups, dead_letters, demo, scenes, prepare,
+    up, down, status, logs, broker, postgres, topics, send, receive, groups, dead_letters, outbox, demo, scenes,
+    prepare,
 ):  # fmt: skip
     kept.add_command(command)
 

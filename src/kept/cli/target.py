@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +25,9 @@ bootstrap = click.option(
     envvar="KEPT_BOOTSTRAP",
     metavar="HOST:PORT,...",
     help="The Kafka to talk to. [KEPT_BOOTSTRAP; else the local cluster]",
+)
+dsn = click.option(
+    "--dsn", metavar="DSN", help="The Postgres to look into: postgresql://..., or env:NAME or file:PATH that holds it."
 )
 
 
@@ -48,3 +52,41 @@ def address(given: str | None) -> str:
             way_out="`kept up` starts one, or name yours with --bootstrap HOST:PORT",
         )
     return found.bootstrap
+
+
+def plain(secret: str) -> str:
+    """What was given, or what the environment variable or the file holds that it names: no secret on a command line."""
+    kind, _, where = secret.partition(":")
+    if kind == "env":
+        found = os.environ.get(where)
+        if not found:
+            raise FixConfiguration(f"the environment variable {where} is not set", way_out=f"export {where}=...")
+        return found
+    if kind == "file":
+        try:
+            return Path(where).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise FixConfiguration(f"{where} cannot be read: {error}", way_out="name a file that holds it") from error
+    return secret
+
+
+class Dsn(str):
+    """The address of a Postgres, as it was given: it may only name where the secret is."""
+
+    __slots__ = ()
+
+    @property
+    def plain(self) -> str:
+        return plain(self)
+
+
+class Place(click.ParamType):  # type: ignore[type-arg]  # generic in the newest click only
+    """Where an outbox is: a file, or a Postgres."""
+
+    name = "path or DSN"
+
+    def convert(self, value: object, parameter: click.Parameter | None, context: click.Context | None) -> Path | Dsn:
+        if str(value).startswith(("postgresql://", "postgres://", "env:", "file:")):
+            return Dsn(value)
+        kind: click.Path = click.Path(path_type=Path, dir_okay=False)
+        return Path(str(kind.convert(str(value), parameter, context)))

@@ -69,6 +69,28 @@ def is_passing(error: KafkaError) -> bool:
     return not error.fatal() and (error.retriable() or error.code() in _PASSING)
 
 
+def is_out_of_range(error: KafkaError) -> bool:
+    """Whether the log does not have the offset that was asked for, or not any more."""
+    return error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+
+
+def deleted(place: tuple[str, int], wanted: int, first: int, without_them: str) -> Gap:
+    """Retention, or somebody's DeleteRecords, was quicker than this group. `without_them` is a command for a person."""
+    topic, partition = place
+    return Gap(
+        f"records of {topic}[{partition}] were deleted before they were read: offsets {wanted} to {first - 1}, "
+        f"{first - wanted} at most; the log begins at {first} now",
+        way_out=f"restore them from elsewhere; or go on without them: `{without_them}`",
+    )
+
+
+def group_reset(group: str, place: tuple[str, int], _first: int) -> str:
+    """The command that moves a group, which has no members then, to where a log begins."""
+    sure = " --break-exactly-once" if group.startswith("kept.") else ""
+    topic, partition = place
+    return f"kept groups reset {group} --topic {topic} --partition {partition} --to beginning --yes{sure}"
+
+
 def reading_error(error: KafkaError, topic: str) -> KeptError:
     """The error of our tree for what stopped the reading."""
     kind, what, way_out = _STOPPED.get(

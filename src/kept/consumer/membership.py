@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from confluent_kafka import Consumer as Client
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kept.consumer.faults import commit_error, is_passing, reading_error
+from kept.consumer.faults import commit_error, deleted, group_reset, is_out_of_range, is_passing, reading_error
 from kept.consumer.records import Place, Record, records_of
 from kept.errors import Fenced, FixConfiguration, KeptError, TryAgain
 
@@ -62,6 +63,8 @@ class Membership:
         self._all_paused = False
         self._pauses_changed = False
         self._later: Callable[[KeptError | None], object] | None = None
+        self.skipping: Callable[[Place, int], str] = partial(group_reset, str(settings["group.id"]))
+        """How a person has it go on at an offset behind records that are gone, as a command."""
         try:
             self.client = Client({**settings, "on_commit": self._committed})
         except (KafkaException, TypeError, ValueError) as failure:
@@ -304,7 +307,18 @@ class Membership:
             return True
         if is_passing(error):
             return False  # the client goes on by itself
+        if is_out_of_range(error):
+            self._refuse_gone(message)
         raise reading_error(error, message.topic() or self._names())
+
+    def _refuse_gone(self, message: Message) -> None:
+        """Records were deleted before they were read: which ones, and how to go on without them."""
+        topic, partition, wanted = message.topic(), message.partition(), message.offset()
+        if topic is None or partition is None or wanted is None or wanted < 0:
+            return
+        first, _ = self.ends((topic, partition))
+        if wanted < first:
+            raise deleted((topic, partition), wanted, first, self.skipping((topic, partition), first))
 
     def _names(self) -> str:
         return ", ".join(self.topics)

@@ -74,9 +74,9 @@ def _at_most_once_reset() -> Row:
 
 def _at_least_once_reset() -> Row:
     return _reset(
-        "earliest",
-        ("earliest", "error"),
-        "when the position is missing, latest skips silently what has not been read; earliest only repeats",
+        "error",
+        ("error",),
+        "records that were deleted before they were read are told; earliest and latest both go on behind them silently",
     )
 
 

@@ -1,8 +1,9 @@
-"""The mark of an exactly-once name: who owns it, and which of its transactions was committed last.
+"""The mark of an exactly-once name: who owns it, which of its transactions was committed last, and what that reached.
 
 Every transaction carries the next mark among its offsets, so that it is committed with the records or not at
 all. When an answer was lost, a fence and a look at the mark tell what happened; and a process that was
-succeeded while it slept finds a higher generation there, and stops for good.
+succeeded while it slept finds a higher generation there, and stops for good. A relay's mark also says how far it
+came in its source: its position, in the same transaction as the records.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from confluent_kafka.admin import AdminClient
 from kept.errors import Fenced, ProgressMoved, TryAgain
 from kept.producer.carrier import CARRIER, make_carrier
 
-_TEXT = re.compile(r"kept mark 1 (?P<owner>[0-9a-f-]{36}) (?P<generation>\d+) (?P<sequence>\d+) (?P<before>\d+)")
+_TEXT = re.compile(
+    r"kept mark 1 (?P<owner>[0-9a-f-]{36}) (?P<generation>\d+) (?P<sequence>\d+) (?P<before>\d+)"
+    r"(?: at (?P<identity>[0-9a-f-]{36}) (?P<position>\d+) (?P<tag>-?\d+))?"
+)
 _ANSWER_WITHIN = 30.0
 _COORDINATOR_MOVES = {
     KafkaError.NOT_COORDINATOR,
@@ -31,19 +35,33 @@ _COORDINATOR_MOVES = {
 
 
 @dataclass(frozen=True)
+class Reached:
+    """How far a relay came: which source, the position of the last record that is done, and that record's tag."""
+
+    identity: str
+    position: int
+    tag: int
+
+    def __str__(self) -> str:
+        return f"{self.identity} {self.position} {self.tag}"
+
+
+@dataclass(frozen=True)
 class Mark:
-    """The owner's generation, its last committed transaction, and the last one of the generation before."""
+    """The owner's generation, its last committed transaction, the last one of the generation before, and a position."""
 
     owner: str
     generation: int
     sequence: int
     before: int
+    reached: Reached | None = None
 
-    def numbered(self, sequence: int) -> Mark:
-        return replace(self, sequence=sequence)
+    def numbered(self, sequence: int, reached: Reached | None = None) -> Mark:
+        return replace(self, sequence=sequence, reached=reached or self.reached)
 
     def __str__(self) -> str:
-        return f"kept mark 1 {self.owner} {self.generation} {self.sequence} {self.before}"
+        at = "" if self.reached is None else f" at {self.reached}"
+        return f"kept mark 1 {self.owner} {self.generation} {self.sequence} {self.before}{at}"
 
 
 def read_mark(text: str) -> Mark:
@@ -54,14 +72,19 @@ def read_mark(text: str) -> Mark:
             f"a stranger wrote {text!r} where the mark of this name should be",
             way_out="find who uses this group; delete the group's offsets for the topic kept.progress to start anew",
         )
-    return Mark(match["owner"], int(match["generation"]), int(match["sequence"]), int(match["before"]))
+    at = match["identity"]
+    reached = None if at is None else Reached(at, int(match["position"]), int(match["tag"]))
+    return Mark(match["owner"], int(match["generation"]), int(match["sequence"]), int(match["before"]), reached)
 
 
-def claimed_by(owner: str, found: Mark | None) -> Mark:
-    """The mark with which a new owner begins: one generation on, remembering where the last one stood."""
+def claimed_by(owner: str, found: Mark | None, at_least: int = 1, birth: Reached | None = None) -> Mark:
+    """The mark with which a new owner begins: one generation on, remembering where the last one stood.
+
+    `at_least` is a generation that the name is known to have had when its mark is gone; `birth` where a relay begins.
+    """
     if found is None:
-        return Mark(owner, 1, 0, 0)
-    return Mark(owner, found.generation + 1, 0, found.sequence)
+        return Mark(owner, at_least, 0, 0, birth)
+    return Mark(owner, max(found.generation + 1, at_least), 0, found.sequence, found.reached or birth)
 
 
 def refuse_if_succeeded(found: Mark | None, mine: Mark) -> None:

@@ -14,20 +14,22 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
+from typing import TypeAlias
 
 from confluent_kafka import KafkaException
 from confluent_kafka import Producer as Client
 
 from kept.errors import Fenced, KeptError, OutcomeUnknown, TransactionAborted, TryAgain
 from kept.producer.clients import FENCED, fenced_client
-from kept.producer.marks import Mark, Marks, claimed_by, refuse_if_succeeded, was_committed
+from kept.producer.marks import Mark, Marks, Reached, claimed_by, refuse_if_succeeded, was_committed
 
 IDS = 3
 LONGEST_WAIT_AFTER_A_FENCED_CLAIM = 0.5
+Agreed: TypeAlias = Callable[[Mark | None], Reached | None]
 
 
 class Transactions:
@@ -45,11 +47,15 @@ class Transactions:
         self._background = ThreadPoolExecutor(1, thread_name_prefix="kept-fence")
         self._prepared: Future[Client] | None = None
 
-    def open(self, within: float) -> Transaction:
-        """Begin a transaction on a client that is fenced and ours."""
+    def look(self, within: float) -> Mark | None:
+        """The mark, without disturbing whoever owns the name; perhaps not yet the one that was committed last."""
+        return self._marks.glance(within)
+
+    def open(self, within: float, reached: Reached | None = None) -> Transaction:
+        """Begin a transaction on a client that is fenced and ours; with it, a relay's new position is committed."""
         if self._succeeded is not None:
             raise self._succeeded
-        mine = self._mine or self._claim(within)
+        mine = self._mine or self.claim(within)
         client = self._next_client(within)
         try:
             client.begin_transaction()
@@ -59,7 +65,7 @@ class Transactions:
         self._ids = [*self._ids[1:], used]
         self._prepared = self._background.submit(self._prepare, self._ids[0], within)
         self._attempts += 1
-        return Transaction(self, client, used, mine.numbered(self._attempts))
+        return Transaction(self, client, used, mine.numbered(self._attempts, reached))
 
     def close(self) -> None:
         self._background.shutdown(wait=True, cancel_futures=True)
@@ -150,8 +156,12 @@ class Transactions:
             self._succeeded = Fenced(error.what + fate[committed], way_out=error.way_out)
             raise self._succeeded from None
 
-    def _claim(self, within: float) -> Mark:
-        """Fence every id, then write our generation; who is fenced meanwhile waits a random moment and looks again."""
+    def claim(self, within: float, at_least: int = 1, agreed: Agreed = lambda _found: None) -> Mark:
+        """Fence every id, then write our generation; who is fenced meanwhile waits a random moment and looks again.
+
+        `agreed` is shown the mark as it stands behind the fence. It answers where a relay begins that finds no position
+        there, or raises: then nothing is written.
+        """
         deadline = time.monotonic() + within
         self._marks.make_carrier()
         while True:
@@ -160,7 +170,7 @@ class Transactions:
             if found is not None and found.owner == self._owner:
                 self._mine = found  # the answer to our claim was lost, the claim was not
                 return found
-            claim = claimed_by(self._owner, found)
+            claim = claimed_by(self._owner, found, at_least, agreed(found))
             try:
                 clients[0].begin_transaction()
                 self.carried_by(clients[0], claim, within)

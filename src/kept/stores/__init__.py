@@ -2,7 +2,7 @@
 
 from kept.stores.births import Birth, Seed
 from kept.stores.claims import Claim, Claims
-from kept.stores.dead_letters import Buried, DeadLetter, DeadLetters
+from kept.stores.dead_letters import Buried, DeadLetter, DeadLetters, Tally, overview
 from kept.stores.holders import Part
 from kept.stores.messages import Messages
 from kept.stores.poison import Poison, isolated
@@ -23,5 +23,7 @@ __all__ = [
     "PostgresProgress",
     "Seed",
     "Session",
+    "Tally",
     "isolated",
+    "overview",
 ]

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 import psycopg
 from psycopg.rows import TupleRow
@@ -45,6 +46,14 @@ LIST = f"""
     SELECT {COLUMNS} FROM kept_dead_letters
     WHERE pipeline = %s AND (redriven_at IS NULL OR %s) ORDER BY id LIMIT %s
 """  # noqa: S608 - the names of columns are ours
+WAITING = f"""
+    SELECT {COLUMNS} FROM kept_dead_letters WHERE pipeline = %s AND redriven_at IS NULL ORDER BY id FOR UPDATE
+"""  # noqa: S608
+OVERVIEW = """
+    SELECT pipeline, topic, left(split_part(reason, E'\n', 1), 120) AS said,
+           count(*) FILTER (WHERE redriven_at IS NULL), count(redriven_at), max(died_at)
+    FROM kept_dead_letters GROUP BY pipeline, topic, said ORDER BY pipeline, topic, 4 DESC, said
+"""
 SHOW = f"SELECT {COLUMNS} FROM kept_dead_letters WHERE pipeline = %s AND id = %s"  # noqa: S608
 
 
@@ -69,6 +78,22 @@ class Buried:
     letter: DeadLetter
     died_at: datetime
     redriven_at: datetime | None
+
+
+class Tally(NamedTuple):
+    """How many letters of one pipeline and topic died of the same."""
+
+    pipeline: str
+    topic: str
+    reason: str
+    waiting: int
+    redriven: int
+    last: datetime
+
+
+def overview(connection: psycopg.Connection[TupleRow]) -> list[Tally]:
+    """All letters in a database, counted by pipeline, topic and reason."""
+    return [Tally(*row) for row in connection.execute(OVERVIEW).fetchall()]
 
 
 class DeadLetters:
@@ -97,6 +122,10 @@ class DeadLetters:
         if letters:
             connection.cursor().executemany(ADD, [_values(self._pipeline, letter) for letter in letters])
 
+    def waiting(self, connection: psycopg.Connection[TupleRow]) -> list[Buried]:
+        """All that were not redriven yet, the oldest first; nobody else redrives them until this transaction ends."""
+        return [_buried(row) for row in connection.execute(WAITING, (self._pipeline,)).fetchall()]
+
     def list(
         self, connection: psycopg.Connection[TupleRow], *, redriven_too: bool = False, limit: int = 100
     ) -> list[Buried]:
@@ -114,6 +143,11 @@ class DeadLetters:
         statement = "UPDATE kept_dead_letters SET redriven_at = now() WHERE pipeline = %s AND id = %s"
         if connection.execute(statement, (self._pipeline, number)).rowcount != 1:
             raise self._unknown(number)
+
+    def mark_all_redriven(self, connection: psycopg.Connection[TupleRow], numbers: Sequence[int]) -> None:
+        """The same for many, in one statement."""
+        statement = "UPDATE kept_dead_letters SET redriven_at = now() WHERE pipeline = %s AND id = ANY(%s)"
+        connection.execute(statement, (self._pipeline, [*numbers]))
 
     def delete(self, connection: psycopg.Connection[TupleRow], number: int) -> None:
         """It is gone for good."""
