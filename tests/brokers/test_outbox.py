@@ -96,6 +96,8 @@ def test_six_seeds_of_deaths_and_an_outage(mended: Cluster, tmp_path: Path) -> N
     print(*verdicts, sep="\n")
     assert all(verdict.good for verdict in verdicts)
     assert all(verdict.safe > 500 for verdict in verdicts)
+    assert sum(verdict.deaths for verdict in verdicts) > 12, "the deaths struck"
+    assert sum(verdict.in_the_outage for verdict in verdicts) > 100, "records were sent while no broker was there"
 
 
 PLAIN = """
@@ -393,8 +395,11 @@ def test_at_least_once_repeats_but_does_not_lose(cluster: Cluster, topic: str, t
     running = [start(world, what) for what in ("send", "relay")]
     assert [process.wait(90) for process in running] == [0, 0]
     verdict = audit(0, world)
+    print(verdict)
     assert (verdict.lost, verdict.strange) == ([], [])
     assert verdict.safe == 400
+    assert verdict.deaths == 3
+    assert verdict.twice, "the control: without the position in the transaction, these deaths repeat records"
 
 
 def test_at_most_once_is_refused(cluster: Cluster, path: Path) -> None:
