@@ -36,6 +36,7 @@ RELAY_POINTS = {
     "committing": (Transaction, "commit"),
     "trimming": (Journal, "trim"),
     "setting aside": (Journal, "refuse"),
+    "carrying, at least once": (carrying.AtLeastOnceCarrier, "send"),
 }
 SENDER_POINTS = {"writing": (Appender, "_write"), "sending": (Outbox, "send")}
 WHEN = ("before", "inside", "after")
