@@ -37,7 +37,8 @@ AWAY = 8.0
 # Lower than the time for which the brokers are away.
 SETTINGS = {"transaction.timeout.ms": 6000, "socket.timeout.ms": 3000, "reconnect.backoff.max.ms": 500}
 RARE = {"taking over", "noting the owner"}
-POINTS = [point for point in RELAY_POINTS if point != "setting aside"]  # nothing is refused in these worlds
+# Nothing is refused in these worlds, and all of them are exactly once.
+POINTS = [point for point in RELAY_POINTS if point not in ("setting aside", "carrying, at least once")]
 BEGUN_WITHIN, DONE_WITHIN = 60.0, 180.0
 
 
@@ -51,6 +52,10 @@ class Verdict(NamedTuple):
     twice: list[str]
     strange: list[str]
     out_of_order: list[str]
+    deaths: int
+    """Lives that ended by SIGKILL."""
+    in_the_outage: int = 0
+    """Records that became safe while no broker was there."""
 
     @property
     def good(self) -> bool:
@@ -59,7 +64,8 @@ class Verdict(NamedTuple):
     def __str__(self) -> str:
         return (
             f"seed {self.seed}: {self.safe} safe, {self.found} in Kafka, {len(self.lost)} lost, "
-            f"{len(self.twice)} twice, {len(self.strange)} never sent, {len(self.out_of_order)} out of order"
+            f"{len(self.twice)} twice, {len(self.strange)} never sent, {len(self.out_of_order)} out of order; "
+            f"{self.deaths} deaths, {self.in_the_outage} sent without brokers"
         )
 
 
@@ -105,6 +111,7 @@ def audit(seed: int, world: World) -> Verdict:
         twice=sorted(value for value, times in Counter(found).items() if times > 1),
         strange=sorted(set(found) - begun),
         out_of_order=[thread for thread, numbers in order.items() if numbers != sorted(numbers)],
+        deaths=len(world.deaths.read_text().splitlines()) if world.deaths.exists() else 0,
     )
 
 
@@ -118,7 +125,9 @@ def played(cluster: Cluster, seeds: Sequence[int], folder: Path, *, away: float 
             time.sleep(0.1)
         for number in (1, 2, 3):
             cluster.broker(number).kill()
+        before = {seed: len(said(world, "safe")) for seed, world in worlds.items()}
         time.sleep(away)  # the outage itself: longer than the clients' time-outs
+        meanwhile = {seed: len(said(world, "safe")) - before[seed] for seed, world in worlds.items()}
         cluster.up()
         deadline = time.monotonic() + DONE_WITHIN
         ended = [process.wait(max(1.0, deadline - time.monotonic())) for process in processes]
@@ -129,7 +138,7 @@ def played(cluster: Cluster, seeds: Sequence[int], folder: Path, *, away: float 
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    return [audit(seed, world) for seed, world in worlds.items()]
+    return [audit(seed, world)._replace(in_the_outage=meanwhile[seed]) for seed, world in worlds.items()]
 
 
 def main() -> int:
@@ -153,7 +162,11 @@ def summed(verdicts: Sequence[Verdict]) -> str:
     safe, found = sum(each.safe for each in verdicts), sum(each.found for each in verdicts)
     lost, twice = sum(len(each.lost) for each in verdicts), sum(len(each.twice) for each in verdicts)
     strange, moved = sum(len(each.strange) for each in verdicts), sum(len(each.out_of_order) for each in verdicts)
-    return f"{safe} safe, {found} in Kafka, {lost} lost, {twice} twice, {strange} never sent, {moved} out of order"
+    deaths, meanwhile = sum(each.deaths for each in verdicts), sum(each.in_the_outage for each in verdicts)
+    return (
+        f"{safe} safe, {found} in Kafka, {lost} lost, {twice} twice, {strange} never sent, {moved} out of order; "
+        f"{deaths} deaths, {meanwhile} sent without brokers"
+    )
 
 
 if __name__ == "__main__":

@@ -96,6 +96,8 @@ def test_six_seeds_of_deaths_and_an_outage(mended: Cluster, tmp_path: Path) -> N
     print(*verdicts, sep="\n")
     assert all(verdict.good for verdict in verdicts)
     assert all(verdict.safe > 500 for verdict in verdicts)
+    assert sum(verdict.deaths for verdict in verdicts) > 6, "the deaths struck"
+    assert sum(verdict.in_the_outage for verdict in verdicts) > 100, "records were sent while no broker was there"
 
 
 PLAIN = """
@@ -389,12 +391,15 @@ def test_a_salvaged_journal_sends_what_was_not_sent_and_nothing_twice(
 
 def test_at_least_once_repeats_but_does_not_lose(cluster: Cluster, topic: str, tmp_path: Path) -> None:
     world = World(cluster.bootstrap, topic, str(tmp_path), records=100, at_least_once=True)
-    world.relay = [("before", "trimming", 2), ("inside", "handing over", 1), ("after", "handing over", 2)]
+    world.relay = [("after", "carrying, at least once", 1), ("before", "trimming", 2)]
     running = [start(world, what) for what in ("send", "relay")]
     assert [process.wait(90) for process in running] == [0, 0]
     verdict = audit(0, world)
+    print(verdict)
     assert (verdict.lost, verdict.strange) == ([], [])
     assert verdict.safe == 400
+    assert verdict.deaths >= 1
+    assert verdict.twice, "the control: without the position in the transaction, these deaths repeat records"
 
 
 def test_at_most_once_is_refused(cluster: Cluster, path: Path) -> None:

@@ -36,6 +36,7 @@ RELAY_POINTS = {
     "committing": (Transaction, "commit"),
     "trimming": (Journal, "trim"),
     "setting aside": (Journal, "refuse"),
+    "carrying, at least once": (carrying.AtLeastOnceCarrier, "send"),
 }
 SENDER_POINTS = {"writing": (Appender, "_write"), "sending": (Outbox, "send")}
 WHEN = ("before", "inside", "after")
@@ -67,6 +68,10 @@ class World:
     @property
     def sent(self) -> Path:
         return Path(self.folder) / "sent"
+
+    @property
+    def deaths(self) -> Path:
+        return Path(self.folder) / "deaths"
 
     @property
     def done(self) -> Path:
@@ -141,8 +146,10 @@ def relay(world: World) -> int:
     return 0
 
 
-def nursery(deaths: list[tuple[str, str, int]], points: dict[str, tuple[Any, str]], live: Callable[[int], int]) -> int:
-    """One life after the other; the last one has no death before it."""
+def nursery(
+    world: World, deaths: list[tuple[str, str, int]], points: dict[str, tuple[Any, str]], live: Callable[[int], int]
+) -> int:
+    """One life after the other; the last one has no death before it. Deaths that struck are written down."""
     for life, death in enumerate([*deaths, None]):
         child = os.fork()
         if child == 0:
@@ -150,6 +157,9 @@ def nursery(deaths: list[tuple[str, str, int]], points: dict[str, tuple[Any, str
             dies(points, death)
             os._exit(live(life))
         _, status = os.waitpid(child, 0)
+        if os.WIFSIGNALED(status) and death is not None:
+            with world.deaths.open("a") as file:
+                file.write(" ".join(map(str, death)) + "\n")
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) != 0:
             return os.WEXITSTATUS(status)
     return 0
@@ -157,13 +167,13 @@ def nursery(deaths: list[tuple[str, str, int]], points: dict[str, tuple[Any, str
 
 def main(what: str, world: World) -> int:
     if what == "relay":
-        return nursery(world.relay, RELAY_POINTS, lambda _: relay(world))
+        return nursery(world, world.relay, RELAY_POINTS, lambda _: relay(world))
 
     def live(life: int) -> int:
         send(world, life)
         return 0
 
-    ended = nursery(world.sender, SENDER_POINTS, live)
+    ended = nursery(world, world.sender, SENDER_POINTS, live)
     world.done.touch()
     return ended
 
