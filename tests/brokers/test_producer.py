@@ -20,6 +20,7 @@ from kept.errors import (
 from kept.guarantees import AtLeastOnce, AtMostOnce, ExactlyOnce, Guarantee
 from kept.local import Cluster
 from kept.producer import Producer
+from kept.producer.transactions import Transactions
 from tests.conftest import Eventually
 
 
@@ -214,3 +215,13 @@ def test_no_broker_is_an_error_to_try_again_on(monkeypatch: pytest.MonkeyPatch) 
         producer.transaction(),
     ):
         pytest.fail("a transaction began without a broker")
+
+
+def test_marks_are_read_over_the_same_connection_as_records_are_sent(cluster: Cluster) -> None:
+    """A cluster that is reached by a special way: here the brokers have no address of that family at all."""
+    transactions = Transactions(
+        {"bootstrap.servers": cluster.bootstrap, "transactional.id": named().group, "broker.address.family": "v6"}
+    )
+    with pytest.raises(TryAgain, match="no broker answers"):
+        transactions.look(2)
+    transactions.close()

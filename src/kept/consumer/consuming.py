@@ -25,7 +25,16 @@ from kept.consumer.retrying import Giving, Retry
 from kept.consumer.signals import stopped_by_signals
 from kept.consumer.sources import Sources, signed
 from kept.errors import FixConfiguration
-from kept.guarantees import AtLeastOnce, AtMostOnce, ExactlyOnce, Guarantee, consumer_settings, merge, producer_settings
+from kept.guarantees import (
+    AtLeastOnce,
+    AtMostOnce,
+    ExactlyOnce,
+    Guarantee,
+    connection,
+    consumer_settings,
+    merge,
+    producer_settings,
+)
 
 if TYPE_CHECKING:
     from kept.consumer.into_postgres import Connection, IntoPostgresLoop
@@ -38,7 +47,6 @@ FETCHED_AGAIN = 50
 """Milliseconds. The client's own is a second, in which a quick loop runs out of records that it could have had."""
 LINGERS = 0.1
 """Nobody sees a record before its transaction ends, which sends what waits: larger batches cost the brokers less."""
-_CONNECTION = ("security.", "sasl.", "ssl.", "client.", "broker.address.", "socket.", "enable.ssl", "https.", "oauth")
 
 
 class Consumer:
@@ -68,7 +76,7 @@ class Consumer:
         self.group = _group(guarantee, group)
         self._bootstrap = bootstrap
         self._start = _checked_start(start)
-        self._connection = {name: value for name, value in overrides.items() if name.startswith(_CONNECTION)}
+        self._connection = connection(overrides)
         self._plain_settings = {"log_level": 0, **self._connection, "bootstrap.servers": bootstrap}
         settings = merge(consumer_settings(guarantee, self.group), overrides)
         self._member = Membership(

@@ -2,6 +2,7 @@
 
 from kept.guarantees.acceptable import Acceptable, Anything, AtLeast, Between, NotSet, OneOf, Text, Under
 from kept.guarantees.broker import broker_settings
+from kept.guarantees.connection import connection
 from kept.guarantees.consumer import consumer_settings
 from kept.guarantees.levels import AtLeastOnce, AtMostOnce, ExactlyOnce, Guarantee, parse
 from kept.guarantees.merging import merge
@@ -28,6 +29,7 @@ __all__ = [
     "Text",
     "Under",
     "broker_settings",
+    "connection",
     "consumer_settings",
     "merge",
     "parse",

@@ -11,13 +11,16 @@ from __future__ import annotations
 import re
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kept.errors import Fenced, ProgressMoved, TryAgain
+from kept.guarantees import connection
 from kept.producer.carrier import CARRIER, make_carrier
 
 _TEXT = re.compile(
@@ -112,10 +115,11 @@ def was_committed(found: Mark | None, attempted: Mark) -> bool | None:
 class Marks:
     """Where the mark of one name is kept: an offset of its group, on a topic of ours."""
 
-    def __init__(self, bootstrap: str, group: str) -> None:
+    def __init__(self, reached_by: Mapping[str, object], group: str) -> None:
         self._group = group
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-        settings = {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False, "log_level": 0}
+        reach: dict[str, Any] = {**connection(reached_by), "log_level": 0}
+        self._admin = AdminClient(reach)
+        settings = {**reach, "group.id": group, "enable.auto.commit": False}
         self._waiting = Consumer({**settings, "isolation.level": "read_committed"})
         self._glancing = Consumer({**settings, "isolation.level": "read_uncommitted"})
         self.group_metadata = self._waiting.consumer_group_metadata()

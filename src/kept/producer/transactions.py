@@ -39,7 +39,7 @@ class Transactions:
         name = str(settings["transactional.id"])
         self._settings = settings
         self._ids = [f"{name}/{number}" for number in range(IDS)]
-        self._marks = Marks(str(settings["bootstrap.servers"]), name)
+        self._marks = Marks(settings, name)
         self._owner = str(uuid.uuid4())
         self._mine: Mark | None = None
         self._attempts = 0  # never used twice: an attempt in doubt must not be taken for the one after it
