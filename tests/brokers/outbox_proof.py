@@ -136,6 +136,8 @@ def played(cluster: Cluster, seeds: Sequence[int], folder: Path, *, away: float 
     finally:
         for process in processes:
             if process.poll() is None:
+                os.killpg(process.pid, signal.SIGUSR1)  # says where it stands
+                time.sleep(1)
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     return [audit(seed, world)._replace(in_the_outage=meanwhile[seed]) for seed, world in worlds.items()]

@@ -25,7 +25,7 @@ from kept.local import Cluster
 from kept.outbox import Outbox, Relay, carrying, relay
 from kept.outbox.journal import Journal
 from kept.progress import keys
-from tests.brokers.outbox_proof import audit, played, said, start
+from tests.brokers.outbox_proof import audit, said, start
 from tests.brokers.programs.outbox_life import FENCED, World
 from tests.conftest import Eventually
 from tests.pure.outbox_files import as_left_by_a_dead_process
@@ -88,16 +88,6 @@ def test_a_record_arrives_as_it_was_sent(cluster: Cluster, topic: str, path: Pat
     assert list(one.headers) == [("a", None), ("b", b"c")]
     assert (two.value, two.key) == (None, b"gone")
     assert keys.read(list(two.headers), two.value) == stamp
-
-
-def test_six_seeds_of_deaths_and_an_outage(mended: Cluster, tmp_path: Path) -> None:
-    """The sample; `python -m tests.brokers.outbox_proof --seeds 50` is the whole."""
-    verdicts = played(mended, range(6), tmp_path)
-    print(*verdicts, sep="\n")
-    assert all(verdict.good for verdict in verdicts)
-    assert all(verdict.safe > 500 for verdict in verdicts)
-    assert sum(verdict.deaths for verdict in verdicts) > 6, "the deaths struck"
-    assert sum(verdict.in_the_outage for verdict in verdicts) > 100, "records were sent while no broker was there"
 
 
 PLAIN = """

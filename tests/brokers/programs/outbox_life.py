@@ -7,6 +7,7 @@ compares Kafka with.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import logging
 import os
@@ -179,4 +180,5 @@ def main(what: str, world: World) -> int:
 
 
 if __name__ == "__main__":
+    faulthandler.register(signal.SIGUSR1)
     sys.exit(main(sys.argv[1], World(**json.loads(sys.argv[2]))))
