@@ -8,7 +8,7 @@ with in_front_of(cluster) as proxy:
     late.wait_answered()
 """
 
-from kept.verify.proxy.actions import Delay, Drop, Duplicate, Hold, HoldAndReset, Reset
+from kept.verify.proxy.actions import Answer, Delay, Drop, Duplicate, Hold, HoldAndReset, Reset
 from kept.verify.proxy.apis import Api
 from kept.verify.proxy.armed import Armed
 from kept.verify.proxy.beside import KafkaProxyBeside, beside
@@ -22,6 +22,7 @@ from kept.verify.proxy.rules import Rule
 
 __all__ = [
     "Always",
+    "Answer",
     "Api",
     "Armed",
     "Chance",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kept.errors import FixConfiguration
@@ -43,4 +44,11 @@ class Duplicate:
     """Send it twice; a second answer to a request is thrown away."""
 
 
-Action = Drop | Reset | Delay | Hold | HoldAndReset | Duplicate
+@dataclass(frozen=True)
+class Answer:
+    """Answer a request in the server's place, which never sees it: with the whole frame that is made of its bytes."""
+
+    made_of: Callable[[bytes], bytes]
+
+
+Action = Drop | Reset | Delay | Hold | HoldAndReset | Duplicate | Answer

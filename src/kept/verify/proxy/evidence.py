@@ -24,6 +24,7 @@ class Did(Enum):
     HELD_AND_RESET = "held, client reset"
     RELEASED = "released"
     DUPLICATED = "duplicated"
+    ANSWERED = "answered in the server's place"
     DISCARDED = "discarded"  # an answer that nobody is there for, or that nobody asked for
     OPENED = "opened"
     CLOSED = "closed"

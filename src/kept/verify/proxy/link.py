@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from kept.verify.proxy.actions import Delay, Drop, Duplicate, Hold, HoldAndReset, Reset
+from kept.verify.proxy.actions import Answer, Delay, Drop, Duplicate, Hold, HoldAndReset, Reset
 from kept.verify.proxy.armed import Armed, Held, Table
 from kept.verify.proxy.evidence import Did, Evidence
 from kept.verify.proxy.frames import Conversation, Direction, Frame, NotUnderstood
@@ -151,6 +151,9 @@ class Link:
                 self._place.note(frame, Did.DUPLICATED)
                 await self._forward(frame)
                 await self._forward(frame, wanted=False)
+            case Answer(made_of):
+                self._place.note(frame, Did.ANSWERED)
+                await self._client.send(made_of(frame.data))
             case Hold():
                 self._place.note(frame, Did.HELD)
                 return self._keep(armed, frame)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from kept.errors import FixConfiguration
-from kept.verify.proxy.actions import Action, HoldAndReset
+from kept.verify.proxy.actions import Action, Answer, HoldAndReset
 from kept.verify.proxy.frames import Direction, Frame, Kind
 from kept.verify.proxy.occurrences import Always, Occurrence
 
@@ -24,6 +24,8 @@ class Rule:
     brokers: Collection[int] = ()
     client: str | None = None
     at_most: int | None = None
+    about: Callable[[bytes], bool] | None = None
+    """A look into the bytes of a frame that is otherwise meant; None: all of them."""
 
     def __post_init__(self) -> None:
         if self.at_most is not None and self.at_most < 1:
@@ -34,6 +36,8 @@ class Rule:
             raise FixConfiguration(
                 "HoldAndReset of a response: nobody is left to release it to", way_out="use Reset, or Hold without it"
             )
+        if isinstance(self.action, Answer) and self.direction is Direction.RESPONSE:
+            raise FixConfiguration("Answer to a response: it is the answer", way_out="take the request")
 
     def names(self, frame: Frame, broker: int) -> bool:
         """Is this one of its frames, whichever occurrence it may be?"""
@@ -43,6 +47,7 @@ class Rule:
             and (self.kind is None or frame.kind == self.kind)
             and (not self.brokers or broker in self.brokers)
             and (self.client is None or frame.client == self.client)
+            and (self.about is None or self.about(frame.data))
         )
 
     def __str__(self) -> str:

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
-
 from kept.admin.backlog import Place
 from kept.admin.groups import Groups
 from kept.admin.topics import Topics
 from kept.consumer import Reader, Start
-from kept.errors import FixConfiguration, TryAgain
+from kept.errors import FixConfiguration
 from kept.guarantees import AtLeastOnce, ExactlyOnce
 from kept.local import Cluster
 from kept.producer import Producer
-from kept.producer.carrier import CARRIER
+from kept.verify.leftovers import forget_groups
 from kept.verify.proxy import KafkaProxyBeside, beside
 from kept.verify.scenes.children import Child
 from kept.verify.scenes.ledger import Ledger, create_database, drop_database
-
-GONE_WITHIN = 20.0
-"""A group is deleted when its last member's session is over: 6 s, the least that brokers allow."""
 
 
 class Stage:
@@ -63,7 +55,7 @@ class Stage:
         """Take note of a group, so that it goes with the rest."""
         if self._lasting:
             if not self._groups:
-                self._undo.callback(self._forget_groups)
+                self._undo.callback(forget_groups, self.bootstrap, self._groups)
             self._groups.append(name)
         return name
 
@@ -120,44 +112,3 @@ class Stage:
     def _delete_topic(self, name: str) -> None:
         with suppress(FixConfiguration):  # it was never made
             self._topics.delete(name)
-
-    def _forget_groups(self) -> None:
-        """Delete the groups, and the births that kept wrote down for them."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        deadline = time.monotonic() + GONE_WITHIN
-        for group in self._groups:
-            while not _deleted(admin, group):
-                if time.monotonic() > deadline:
-                    raise TryAgain(
-                        f"group {group} still has a member", way_out="it is empty soon, and expires by itself"
-                    )
-                time.sleep(0.2)
-        if CARRIER not in {topic.name for topic in self._topics.list(internal=True)}:
-            return
-        with Reader(self.bootstrap, CARRIER, start=Start.BEGINNING) as reader:
-            births = [
-                record.key for record in reader.to_end() if record.value is not None and self._is_ours(record.key)
-            ]
-        with Producer(self.bootstrap, AtLeastOnce()) as producer:
-            for key in births:
-                producer.send(CARRIER, None, key=key)
-
-    def _is_ours(self, key: bytes | None) -> bool:
-        try:
-            return key is not None and json.loads(key)[1] in self._groups
-        except (ValueError, IndexError, KeyError, TypeError):
-            return False
-
-
-def _deleted(admin: AdminClient, group: str) -> bool:
-    try:
-        admin.delete_consumer_groups([group], request_timeout=GONE_WITHIN)[group].result()
-    except KafkaException as failure:
-        if failure.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-            return True
-        if failure.args[0].code() == KafkaError.NON_EMPTY_GROUP:
-            return False
-        raise TryAgain(
-            f"group {group} was not deleted: {failure.args[0].str()}", way_out="it is empty, and expires by itself"
-        ) from failure
-    return True

@@ -6,7 +6,6 @@ Whoever started it reads what it says: `received M1 M2`, `at M5` (then it waits 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import threading
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from kept.consumer import Consumer, Record, Start
 from kept.consumer.policies import AfterBatch
 from kept.guarantees import ExactlyOnce
 from kept.guarantees.levels import parse
+from kept.verify.tied import end_with_parent
 
 TOGETHER = 10
 MEMBER = {"group.instance.id": "consumer", "session.timeout.ms": 6_000}
@@ -90,17 +90,6 @@ class Worker:
 def say(*words: str) -> None:
     sys.stdout.write(" ".join(words) + "\n")
     sys.stdout.flush()
-
-
-def end_with_parent() -> None:
-    """Standard input ends when whoever started this ends, however that happens."""
-
-    def watch() -> None:
-        while os.read(0, 1):  # not sys.stdin: its lock would be held when Python ends
-            pass
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,92 @@
+"""Row 7: the coordinator of the transaction, or of the group, is killed during a commit; every other time with the
+processor, as when one machine dies on which both run.
+"""
+
+from __future__ import annotations
+
+from kept.guarantees import AtLeastOnce, AtMostOnce, ExactlyOnce
+from kept.verify.checkers import Anomaly
+from kept.verify.proxy import Api, Did, Direction, Hold, KafkaProxyBeside, Nth, Rule
+from kept.verify.scenarios import TITLES
+from kept.verify.trials.arena import Arena
+from kept.verify.trials.feeding import feed, mark_ends, sink_of
+from kept.verify.trials.lives import Life
+from kept.verify.trials.roles.processor import TOGETHER
+from kept.verify.trials.scenario import Control, Need, Scenario, Volume
+from kept.verify.trials.things import Thing
+
+NAME = "coordinator-killed"
+SLOW = {"thinks": 0.01, "one_by_one": True}
+"""It has to go on for as long as brokers die and come back."""
+IN_TRANSACTIONS = (Api.END_TXN, Api.TXN_OFFSET_COMMIT)
+PLAINLY = (Api.OFFSET_COMMIT,)
+ELECTED_AFTER = 4.0
+"""Seconds: a broker is taken for dead after three."""
+
+
+def play(arena: Arena, thing: Thing) -> None:
+    """Half of the commits are stopped before the coordinator has heard of them, half before its answer is heard."""
+    source = feed(arena, ends=False)
+    sink = sink_of(arena, source, thing)
+    proxy = arena.proxy()
+
+    def start() -> Life:
+        return arena.start(thing, source.topic, bootstrap=proxy.bootstrap, options=sink.options())
+
+    life = start()
+    apis = IN_TRANSACTIONS if thing.guarantee == ExactlyOnce.word else PLAINLY
+    for number, moment in enumerate(arena.moments()):
+        life.wait(lambda: sink.complete() or sink.how_much() >= moment, f"{moment} effects")  # noqa: B023
+        direction = Direction.REQUEST if number % 4 in (1, 2) else Direction.RESPONSE
+        coordinator = _caught(proxy, life, apis[number // 2 % len(apis)], direction)
+        with_it = number % 2 == 1
+        with arena.fault(f"broker {coordinator} was killed during a commit{', and the processor' * with_it}"):
+            arena.cluster.broker(coordinator).kill()
+            if with_it:
+                life.kill()
+                life = start()
+            arena.linger(lambda: False, ELECTED_AFTER)
+            arena.cluster.broker(coordinator).start()
+        arena.wait(
+            lambda: all(len(part.in_sync) == 3 for part in arena.topics.describe(source.topic).partitions),
+            "all three copies are in sync",
+        )
+    mark_ends(arena, source)
+    arena.finish_when_complete(sink, life)
+    sink.audit()
+
+
+def _caught(proxy: KafkaProxyBeside, life: Life, api: Api, direction: Direction) -> int:
+    """Hold the next of these, and say which broker it is for, or from."""
+    held = proxy.add(Rule(api, direction, Hold(), Nth(1)))
+    life.wait(lambda: held.caught > 0, f"a {api.name} {direction.value}")
+    proxy.remove(held)
+    return next(line.broker for line in reversed(proxy.log) if line.did is Did.HELD)
+
+
+REPEATS = Control(
+    Thing("effects, then a plain commit (kept.Consumer, at-least-once)", "processor", AtLeastOnce.word, {}, SLOW),
+    frozenset({Anomaly.DUPLICATED}),
+)
+LOSES = Control(
+    Thing("a plain commit, then effects (kept.Consumer, at-most-once)", "processor", AtMostOnce.word, {}, SLOW),
+    frozenset({Anomaly.LOST}),
+)
+SCENARIO = Scenario(
+    NAME,
+    7,
+    TITLES[NAME],
+    things={
+        AtLeastOnce.word: REPEATS.thing,
+        ExactlyOnce.word: Thing(
+            "kept.Consumer into Kafka, exactly-once", "processor", ExactlyOnce.word, {}, {**SLOW, "into_kafka": True}
+        ),
+    },
+    controls={AtLeastOnce.word: LOSES, ExactlyOnce.word: REPEATS},
+    play=play,
+    full=Volume(20_000, 8),
+    smoke=Volume(4_000, 4),
+    at_risk=3 * TOGETHER,
+    patience=60.0,
+    needs=frozenset({Need.BROKERS, Need.PROXY, Need.POSTGRES}),
+)

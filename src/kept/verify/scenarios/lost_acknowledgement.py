@@ -1,0 +1,55 @@
+"""Row 1: the broker has appended a batch, and the proxy drops its answer and resets the connection."""
+
+from __future__ import annotations
+
+from kept.guarantees import AtLeastOnce, AtMostOnce, ExactlyOnce
+from kept.verify.checkers import Anomaly
+from kept.verify.proxy import Api, Direction, Nth, Reset, Rule
+from kept.verify.scenarios import TITLES
+from kept.verify.trials.arena import Arena
+from kept.verify.trials.auditing import audit_topic
+from kept.verify.trials.scenario import Control, Need, Scenario, Volume
+from kept.verify.trials.things import Thing
+
+NAME = "lost-acknowledgement"
+QUICK = {"linger.ms": 1, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100}
+
+
+def play(arena: Arena, thing: Thing) -> None:
+    topic = arena.topic()
+    proxy = arena.proxy()
+    next_one = Rule(Api.PRODUCE, Direction.RESPONSE, Reset(), Nth(1), client=arena.name)
+    life = arena.start(
+        thing, topic, bootstrap=proxy.bootstrap, settings={**QUICK, "client.id": arena.name}, per_second=300
+    )
+    for moment in arena.moments():
+        life.wait_begun(moment)
+        arena.strike(proxy, next_one, life, "an acknowledgement was lost")
+    arena.finish(life)
+    audit_topic(arena, topic)
+
+
+def producer(word: str, words: str, **settings: str | bool) -> Thing:
+    return Thing(f"kept.Producer, {words}", "producer", word, settings)
+
+
+WITHOUT = Control(
+    producer(AtLeastOnce.word, "at-least-once with enable.idempotence=false", **{"enable.idempotence": False}),
+    frozenset({Anomaly.DUPLICATED}),
+)
+SCENARIO = Scenario(
+    NAME,
+    1,
+    TITLES[NAME],
+    things={
+        AtMostOnce.word: producer(AtMostOnce.word, "at-most-once"),
+        AtLeastOnce.word: producer(AtLeastOnce.word, "at-least-once"),
+        ExactlyOnce.word: producer(ExactlyOnce.word, "exactly-once, transactions of 50"),
+    },
+    controls=dict.fromkeys((AtMostOnce.word, AtLeastOnce.word, ExactlyOnce.word), WITHOUT),
+    play=play,
+    full=Volume(30_000, 10),
+    smoke=Volume(1_500, 3),
+    at_risk=100,
+    needs=frozenset({Need.PROXY}),
+)

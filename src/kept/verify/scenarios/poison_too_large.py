@@ -1,0 +1,43 @@
+"""Row 22: of some records more is made than the sink takes; each is buried once, and its neighbours are not."""
+
+from __future__ import annotations
+
+from kept.guarantees import ExactlyOnce
+from kept.verify.checkers import Anomaly
+from kept.verify.scenarios import TITLES
+from kept.verify.scenarios.poison import INTO_KAFKA, SWALLOWS, digest
+from kept.verify.trials.arena import Arena
+from kept.verify.trials.scenario import Control, Scenario, Volume
+from kept.verify.trials.things import Thing
+
+NAME = "poison-too-large"
+TAKES = {"max.message.bytes": "100000"}
+"""It limits whole batches: what is small goes together with what is not, and is refused with it at first."""
+
+
+def play(arena: Arena, thing: Thing) -> None:
+    digest(arena, thing, "too_large", **TAKES)
+
+
+PASSES_OVER = Control(
+    Thing(
+        "the same, with a function that passes over what is too large",
+        "processor",
+        ExactlyOnce.word,
+        {},
+        {**INTO_KAFKA, SWALLOWS: True},
+    ),
+    frozenset({Anomaly.LOST}),
+)
+SCENARIO = Scenario(
+    NAME,
+    22,
+    TITLES[NAME],
+    things={
+        ExactlyOnce.word: Thing("kept.Consumer into Kafka, exactly-once", "processor", ExactlyOnce.word, {}, INTO_KAFKA)
+    },
+    controls={ExactlyOnce.word: PASSES_OVER},
+    play=play,
+    full=Volume(20_000, 10),  # each is found by halves, transaction by transaction: ten seconds
+    smoke=Volume(1_500, 5),
+)

@@ -1,0 +1,68 @@
+"""Row 5: a consumer sleeps past its session in the middle of a batch, another one takes over; then it wakes.
+
+Not at most once: a sleeper that wakes does what it had committed and has in hand, once, but behind what its successor
+did meanwhile. Nothing is lost or twice, and the order of a key is not kept: a verdict would be of that.
+"""
+
+from __future__ import annotations
+
+from kept.guarantees import AtLeastOnce, AtMostOnce, ExactlyOnce
+from kept.verify.checkers import Anomaly
+from kept.verify.scenarios import TITLES
+from kept.verify.trials.arena import Arena
+from kept.verify.trials.feeding import TableSink, feed, mark_ends
+from kept.verify.trials.roles.processor import TOGETHER
+from kept.verify.trials.scenario import Control, Need, Scenario, Volume
+from kept.verify.trials.things import Thing
+from kept.verify.trials.worker import DONE, FENCED
+
+NAME = "zombie-consumer"
+SLOW = {"thinks": 0.02, "one_by_one": True}
+"""A second for each batch: whenever it falls asleep it has one in hand."""
+TAKEN_OVER = 2 * TOGETHER
+"""Records that the successor has done when the sleeper wakes: of the sleeper's own, too."""
+
+
+def play(arena: Arena, thing: Thing) -> None:
+    """Some of the work is left when the sleeper wakes: it may take part in it again, as a member like any other."""
+    source = feed(arena, 1, ends=False)
+    sink = TableSink(arena, source)
+    sleeper = arena.start(thing, source.topic, options=sink.options())
+    part = arena.moments(1)[0]
+    sleeper.wait(lambda: sink.how_much() >= part, f"{part} effects")
+    with arena.fault("a consumer slept (SIGSTOP) past its session, and another one took its partitions"):
+        sleeper.pause()
+        before = sink.how_much()
+        successor = arena.start(thing, source.topic, options=sink.options())
+        successor.wait(lambda: sink.how_much() >= before + TAKEN_OVER, "the successor does its work", within=120.0)
+        sleeper.resume()
+    mark_ends(arena, source)
+    arena.finish_when_complete(sink, successor, may_end=(DONE, FENCED))
+    arena.finish_when_complete(sink, sleeper, may_end=(DONE, FENCED))
+    sink.audit()
+
+
+def processor(word: str) -> Thing:
+    return Thing(f"kept.Consumer into Postgres, {word}", "processor", word, {}, SLOW)
+
+
+WORDS = (AtLeastOnce.word, ExactlyOnce.word)
+REPEATS = Control(processor(AtLeastOnce.word), frozenset({Anomaly.DUPLICATED}))
+ABANDONS = Control(
+    Thing(
+        "a commit first, and what is in hand let go with the partitions", "abandoner", AtMostOnce.word, {}, dict(SLOW)
+    ),
+    frozenset({Anomaly.LOST}),
+)
+SCENARIO = Scenario(
+    NAME,
+    5,
+    TITLES[NAME],
+    things={word: processor(word) for word in WORDS},
+    controls={AtLeastOnce.word: ABANDONS, ExactlyOnce.word: REPEATS},
+    play=play,
+    full=Volume(3_000, 1),
+    smoke=Volume(1_000, 1),
+    at_risk=2 * TOGETHER,
+    needs=frozenset({Need.POSTGRES}),
+)

@@ -1,0 +1,235 @@
+"""Something happens while a processor is away: it has read a part, ended in good order, and is started again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from confluent_kafka import Consumer as Client
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
+
+from kept.admin.groups import Groups
+from kept.admin.logs import Logs
+from kept.errors import FixConfiguration, TryAgain
+from kept.guarantees import AtLeastOnce, ExactlyOnce
+from kept.local.ports import BROKERS
+from kept.verify.checkers import Anomaly
+from kept.verify.history import Begun
+from kept.verify.trials.arena import APPENDED, SOUND, Arena
+from kept.verify.trials.feeding import Source, TableSink, TopicSink, feed, fill, mark_ends, put_marks, sink_of
+from kept.verify.trials.scenario import Control
+from kept.verify.trials.things import Thing
+from kept.verify.trials.wire import delete_position
+from kept.verify.trials.worker import DONE, STOPPED
+from kept.verify.workload import Workload
+
+SLOW = {"thinks": 0.004, "one_by_one": True}
+"""So that a processor can be met in the middle of its work."""
+EARLIEST = Thing("confluent-kafka with auto.offset.reset=earliest", "raw_consumer", AtLeastOnce.word, {}, SLOW)
+"""For it, a log or a group that is not what it was is just another one to begin with. It never tells anything, so that
+its silence shows nothing: what it has not read, or has read again, does.
+"""
+DATED = Thing(
+    "kept.Consumer into Postgres, at-least-once, from a time on",
+    "processor",
+    AtLeastOnce.word,
+    {},
+    {**SLOW, "dated": True},
+)
+"""Who begins at the beginning is allowed to begin there again, and writes no birth down."""
+SKIPS = Control(EARLIEST, frozenset({Anomaly.LOST}))
+BEGINS_AGAIN = Control(EARLIEST, frozenset({Anomaly.DUPLICATED}))
+ANSWERED_WITHIN = 30.0
+DELETED_WITHIN = 120.0
+"""A broker begins to look for old records half a minute after its start, and looks every few seconds then."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a processor left behind when it ended, and what may happen to it then."""
+
+    arena: Arena
+    source: Source
+    group: str
+
+
+Happening: TypeAlias = Callable[[Left], str]
+"""Does something to the source or to progress, and says what."""
+
+
+def play_while_away(
+    happens: Happening, arena: Arena, thing: Thing, *, mark: Callable[[Arena, Source], None] = mark_ends
+) -> None:
+    """The ends of the source are marked when it has happened: a mark from before would be of another log."""
+    source = feed(arena, ends=False)
+    sink = sink_of(arena, source, thing)
+    part = arena.moments(1)[0]
+    first = arena.start(thing, source.topic, options=sink.options())
+    first.wait(lambda: _seen(sink) >= part, f"{part} effects")
+    first.ask_to_end()
+    arena.finish(first)
+    if _seen(sink) >= arena.volume.records:
+        raise TryAgain("it had read everything before anything happened", way_out="run it with more records")
+    plain, exactly = arena.groups
+    left = Left(arena, source, exactly if thing.guarantee == ExactlyOnce.word else plain)
+    arena.struck(happens(left))
+    mark(arena, source)
+    arena.finish_when_complete(sink, arena.start(thing, source.topic, options=sink.options()), may_end=(DONE, STOPPED))
+    sink.audit()
+
+
+def records_deleted(left: Left) -> str:
+    """Nine tenths of each partition, what was read and what was not."""
+    cuts = [TopicPartition(left.source.topic, number, end * 9 // 10) for number, end in _ends(left).items()]
+    admin = _admin(left.arena)  # by a name: one that nobody holds takes its answers along
+    with _told("the records were not deleted"):
+        for deleted in admin.delete_records(cuts, request_timeout=ANSWERED_WITHIN).values():
+            deleted.result()
+    return "nine tenths of the source were deleted, more than had been read"
+
+
+def topic_made_again(left: Left) -> str:
+    """With other records in it."""
+    left.arena.topics.delete(left.source.topic)
+    left.arena.wait(lambda: _made(left.arena, left.source), "the topic is made again")
+    _fill_with_others(left)
+    return "the source was deleted, and made again with other records"
+
+
+def tails_cut(left: Left) -> str:
+    """As after a power loss that every broker had: page caches that were never written are gone, of all copies."""
+    brokers = [left.arena.cluster.broker(number) for number in BROKERS]
+    for broker in brokers:
+        broker.kill()
+    for broker in brokers:
+        for segment in broker.data.glob(f"{left.source.topic}-*/*.log"):
+            os.truncate(segment, segment.stat().st_size // 20)
+    left.arena.cluster.up()
+    _fill_with_others(left)
+    return "all copies of the source lost their tails, read and unread, and other records were written behind"
+
+
+def _fill_with_others(left: Left) -> None:
+    """More than before, so that every position that somebody holds is inside. They are owed to nobody."""
+    arena, source = left.arena, left.source
+    values = list(Workload("s2", 2 * arena.volume.records, 20, arena.seed).values())
+    now = arena.recorder.now()
+    arena.recorder.write_all(Begun(str(value), now) for value in values)
+    fill(arena, source.topic, values)
+
+
+def mark_for_nobody(arena: Arena, source: Source) -> None:
+    """The ends of a source that was filled with others.
+
+    Who goes on as if nothing had been is known by these; who stops before them owes nothing for them.
+    """
+    now = arena.recorder.now()
+    arena.recorder.write_all(Begun(mark, now) for mark in source.marks)
+    put_marks(arena, source)
+
+
+def _seen(sink: TableSink | TopicSink) -> int:
+    sink.complete()  # a sink of records has read them then
+    return sink.how_much()
+
+
+def position_moved(left: Left) -> str:
+    """To the last record of each partition: what lies before it is skipped by who believes it."""
+    last = [TopicPartition(left.source.topic, number, end - 1) for number, end in _ends(left).items()]
+    stranger = Client({"bootstrap.servers": left.arena.cluster.bootstrap, "group.id": left.group, "log_level": 0})
+    try:
+        with _told("the stranger could not commit"):
+            stranger.commit(offsets=last, asynchronous=False)
+    finally:
+        stranger.close()
+    return "a stranger committed positions near the end to the group"
+
+
+def group_deleted(left: Left) -> str:
+    groups = Groups(left.arena.cluster.bootstrap)
+    left.arena.wait(lambda: groups.delete(left.group), "the group is empty, and deleted")
+    return "a stranger deleted the group"
+
+
+def position_expired(left: Left) -> str:
+    """Of the partition of which most was read, while the others' stay."""
+    groups = Groups(left.arena.cluster.bootstrap)
+    left.arena.wait(lambda: not groups.describe(left.group).members, "the group is empty")
+    group = groups.describe(left.group)
+    furthest = max(groups.positions(group), key=lambda position: position.offset or 0).place
+    delete_position(group.coordinator.address, left.group, furthest.topic, furthest.partition)
+    return f"the group's position on {furthest} was gone, as when it expires"
+
+
+def retention_overtakes(left: Left) -> str:
+    """The brokers themselves delete what is old: here, everything that was there."""
+    ends = _ends(left)
+    with _retention(left, "1"):
+        left.arena.wait(lambda: _begins(left) == ends, "retention has deleted everything", DELETED_WITHIN)
+    return "retention deleted everything in the source, read and unread"
+
+
+@contextmanager
+def _retention(left: Left, milliseconds: str) -> Iterator[None]:
+    _set_retention(left, milliseconds)
+    yield
+    _set_retention(left, "-1")
+
+
+def _set_retention(left: Left, milliseconds: str) -> None:
+    admin = _admin(left.arena)
+    entry = ConfigEntry("retention.ms", milliseconds, incremental_operation=AlterConfigOpType.SET)
+    wanted = ConfigResource(ConfigResource.Type.TOPIC, left.source.topic, incremental_configs=[entry])
+    with _told("the retention was not set"):
+        for done in admin.incremental_alter_configs([wanted], request_timeout=ANSWERED_WITHIN).values():
+            done.result()
+    left.arena.wait(
+        lambda: left.arena.topics.settings(left.source.topic).get("retention.ms") == milliseconds, "retention is set"
+    )
+
+
+def _made(arena: Arena, source: Source) -> bool:
+    """A topic that was just deleted may be there for a moment."""
+    try:
+        arena.topics.create(source.topic, len(source.ends), SOUND, APPENDED)
+    except FixConfiguration:
+        return False
+    return True
+
+
+def _ends(left: Left) -> dict[int, int]:
+    """Where each partition of the source ends."""
+    return {partition: end for partition, (_, end) in _bounds(left).items()}
+
+
+def _begins(left: Left) -> dict[int, int]:
+    """Where each partition of the source begins."""
+    return {partition: start for partition, (start, _) in _bounds(left).items()}
+
+
+def _bounds(left: Left) -> dict[int, tuple[int, int]]:
+    logs = Logs(_admin(left.arena))
+    found = logs.bounds(logs.partitions([left.source.topic]))
+    return {place.partition: (bounds.start, bounds.end) for place, bounds in found.items()}
+
+
+def _admin(arena: Arena) -> AdminClient:
+    return AdminClient({"bootstrap.servers": arena.cluster.bootstrap, "log_level": 0})
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """A fault that could not be done cuts the trial short."""
+    try:
+        yield
+    except KafkaException as failure:
+        raise TryAgain(f"{what}: {failure.args[0].str()}", way_out="run it again") from failure

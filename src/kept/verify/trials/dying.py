@@ -1,0 +1,34 @@
+"""A processor that kills itself where the seed says, life after life, until one may live to the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kept.errors import TryAgain
+from kept.verify.trials.arena import Arena
+from kept.verify.trials.things import Setting, Thing
+from kept.verify.trials.work import Work
+
+SAME_MEMBER = {"group.instance.id": "processor"}
+"""A member with a name takes over from its dead self at once, instead of waiting until its session is over."""
+DIES_WITHIN = 120.0
+KILLED = -9
+
+
+def die_again_and_again(arena: Arena, thing: Thing, work: Work, settings: Mapping[str, Setting] = SAME_MEMBER) -> None:
+    """The last life has no death before it, and ends when all is done; only then are the ends of the source marked."""
+    work.feed(arena.volume.records)
+    options = work.sink.options()
+    most = arena.volume.records // (arena.volume.faults + 1)
+    for _ in range(arena.volume.faults):
+        at = arena.dice.randint(most // 2, most)
+        life = arena.start(thing, work.topic, settings=settings, options={**options, "dies_at": at})
+        code = life.end(DIES_WITHIN)
+        if code != KILLED:
+            raise TryAgain(
+                f"a life was to end at effect {at}, and ended with {code}: {life.last_words}", way_out="look"
+            )
+        arena.struck(f"killed before effect {at} of its life")
+    work.feed_rest()
+    life = arena.start(thing, work.topic, settings=settings, options=options)
+    arena.finish_when_complete(work.sink, life)

@@ -1,0 +1,60 @@
+"""A thing under test seen from outside: a fault strikes who is at work, or the trial has shown nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kept.errors import TryAgain
+from kept.verify.scenarios import brokers_away, disk_full, followers_away, leader_killed
+from kept.verify.trials.arena import Arena
+from kept.verify.trials.elsewhere import Elsewhere
+from kept.verify.trials.lives import Life
+from kept.verify.trials.scenario import Volume
+from kept.verify.trials.things import Thing
+from tests.pure.verify import short_life
+
+NOWHERE = Elsewhere("127.0.0.1:1")
+Start = Callable[[float], Life]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    with Arena(NOWHERE, tmp_path, Volume(30, 1), 7) as arena:
+        thing = Thing("it begins thirty records", short_life.ROLE, "at-least-once")
+        yield lambda stays: arena.start(thing, "nowhere", options={"stays": stays})
+
+
+def test_a_fault_waits_for_who_is_at_work(start: Start) -> None:
+    life = start(60.0)
+    life.wait_begun(30)
+    assert life.end(0) is None
+
+
+def test_a_fault_that_would_strike_the_dead_is_refused(start: Start) -> None:
+    life = start(0.0)
+    assert life.end(60.0) == 0
+    assert life.begun == 30
+    with pytest.raises(TryAgain, match="ended with code 0 before: the fault that was to come after 20 records"):
+        life.wait_begun(20)
+    with pytest.raises(TryAgain, match="ended with code 0 before: 31 records begun"):
+        life.wait_begun(31)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_outage_leaves_records_for_the_next_one(tmp_path: Path, seed: int) -> None:
+    """What a program begins while no broker is there is not to be counted for the life after it."""
+    volume = brokers_away.SCENARIO.full
+    outage = round((brokers_away.AWAY + 2.0) * brokers_away.PER_SECOND)
+    with Arena(NOWHERE, tmp_path, volume, seed) as arena:
+        moments = arena.moments()
+    for moment, following in zip(moments, [*moments[1:], volume.records], strict=True):
+        assert moment + outage < following
+
+
+@pytest.mark.parametrize(("module", "seconds"), [(leader_killed, 15.0), (followers_away, 30.0), (disk_full, 30.0)])
+def test_a_workload_lasts_as_long_as_its_faults(module: object, seconds: float) -> None:
+    volume = getattr(module, "SCENARIO").full  # noqa: B009 - modules of one kind, which has no type
+    assert volume.records / getattr(module, "PER_SECOND") >= volume.faults * seconds  # noqa: B009

@@ -1,0 +1,122 @@
+"""The scenarios as values: each names what it is, every cell has a control, and the smoke tier covers every means."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from kept.guarantees.levels import WORDS
+from kept.verify.checkers import Anomaly
+from kept.verify.history import Side
+from kept.verify.scenarios import NAMES, SMOKE, TITLES, scenario
+from kept.verify.scenarios.partitions_added import senders
+from kept.verify.scenarios.poison import why_not_all
+from kept.verify.scenarios.retention_overtakes import uncounted
+from kept.verify.scenarios.transaction_hangs import in_words, why_not_named
+from kept.verify.trials import roles
+from kept.verify.trials.wire import Answer, OpenTransaction
+from kept.verify.workload import Value
+
+WITHOUT_CONTROL = {"disk-full", "disks-full", "postgres-disk-full"}
+"""There is no weaker setting that would lose or repeat here."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_scenario_is_whole(name: str) -> None:
+    found = scenario(name)
+    assert (found.name, found.title) == (name, TITLES[name])
+    assert 1 <= found.row <= 25
+    assert set(found.things) <= set(WORDS)
+    assert set(found.controls) == (set() if name in WITHOUT_CONTROL else set(found.things))
+    for word, control in found.controls.items():
+        thing = found.things[word]
+        assert control.breaks
+        assert control.breaks.isdisjoint({Anomaly.SILENT, Anomaly.STALLED}), (
+            "what never tells, or dies, always shows it"
+        )
+        assert control.thing != thing
+        for each in (thing, control.thing):
+            assert callable(importlib.import_module(f"{roles.__name__}.{each.role}").play)
+    assert found.smoke.records <= found.full.records
+    assert found.smoke.faults <= found.full.faults
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_faults_may_cost_is_far_less_than_everything(name: str) -> None:
+    """A bound that everything is within bounds nothing."""
+    found = scenario(name)
+    assert (found.at_risk or 0) * found.full.faults <= 0.4 * found.full.records
+    assert all(each <= 0.4 * found.full.records for each in found.at_risk_under.values())
+
+
+def test_every_file_is_a_scenario_with_a_title() -> None:
+    from kept.verify import scenarios
+
+    (folder,) = scenarios.__path__
+    files = {path.stem.replace("_", "-") for path in Path(folder).glob("*.py")} - {"--init--"}
+    assert files == set(NAMES)
+
+
+def test_the_smoke_tier_covers_every_guarantee_and_most_anomalies() -> None:
+    assert len(SMOKE) == 5
+    assert {word for name in SMOKE for word in scenario(name).things} == set(WORDS)
+    broken = {
+        anomaly.value for name in SMOKE for control in scenario(name).controls.values() for anomaly in control.breaks
+    }
+    assert broken >= {"lost", "duplicated", "torn"}
+
+
+@pytest.mark.parametrize(
+    ("buried", "doubts"),
+    [
+        (["s1/k/1", "s1/k/2"], []),
+        (["s1/k/2"], ["1 of 2 poisonous records are not buried, such as s1/k/1"]),
+        (["s1/k/1", "s1/k/2", "s1/k/2"], ["1 dead letters are of no poison, or there again, such as s1/k/2"]),
+        (["s1/k/1", "s1/k/7"], ["1 of 2 poisonous records are not", "1 dead letters are of no poison"]),
+    ],
+)
+def test_the_graveyard_holds_the_poison_and_nothing_else(buried: list[str], doubts: list[str]) -> None:
+    found = why_not_all(["s1/k/1", "s1/k/2"], buried)
+    assert len(found) == len(doubts)
+    assert all(doubt in each for doubt, each in zip(doubts, found, strict=True))
+
+
+def test_a_control_that_is_a_subject_too_is_not_played_twice() -> None:
+    at_most, at_least, exactly = scenario("processor-killed").cells()
+    assert [cell.control_is for cell in (at_most, at_least, exactly)] == [
+        "at-least-once",
+        "at-most-once",
+        "at-least-once",
+    ]
+    assert at_most.folder(Side.CONTROL) == at_least.folder(Side.SUBJECT) == "processor-killed.at-least-once"
+    own, *others = scenario("lost-acknowledgement").cells()
+    assert own.control_is is None
+    assert {each.folder(Side.CONTROL) for each in others} == {own.folder(Side.CONTROL)}
+
+
+def test_another_sender_goes_on_when_there_are_more_partitions() -> None:
+    first, second = ([Value(name, "k", number) for number in range(4)] for name in ("s1", "s2"))
+    assert [*map(str, senders(first, second, 3))] == ["s1/k/0", "s1/k/1", "s1/k/2", "s2/k/3"]
+
+
+def test_records_that_are_gone_are_told_with_their_number() -> None:
+    assert uncounted(["records of t[0] were deleted: offsets 3 to 9, 7 at most; the log begins at 10 now"]) == []
+    assert uncounted(["records are gone, 0 at most"]) == ["it was told without a count: records are gone, 0 at most"]
+
+
+def test_the_culprit_is_named_for_every_partition_and_nobody_else() -> None:
+    left_open = [OpenTransaction("them", 7, offset) for offset in (12, 5)]
+    assert why_not_named("them", 2, left_open) == []
+    assert why_not_named("them", 3, left_open) != []
+    assert why_not_named("them", 2, [left_open[0], OpenTransaction("", 8, 5)]) != []
+    assert in_words("t", left_open) == "them left a transaction open in t, from offset 5 on"
+
+
+def test_an_answer_of_a_broker_is_read_from_front_to_back() -> None:
+    answer = Answer(b"\x00\x07\xac\x02\x03ab\x03\x02x\x02y\x01\x05\x01z\x00\x00\x00\x09")
+    assert (answer.short(), answer.varint(), answer.text()) == (7, 300, "ab")
+    assert answer.several(answer.text) == ["x", "y"]
+    answer.tags()
+    assert answer.whole() == 9
