@@ -10,16 +10,16 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from kept.errors import KeptError
+from kept.local.archives import Archive, make_once
 from kept.local.cluster import Cluster
 from kept.local.kafka import KafkaServer, Runtime
 from kept.local.layout import Layout, new_cluster_id
-from kept.local.places import only_one
 from kept.local.ports import ANY_FREE
 from kept.local.processes import State
-from kept.local.runtime import archive_path
+from kept.local.runtime import broker_archive
 from kept.local.tether import tethered
 
 TRAINING_SECONDS = 60.0
@@ -27,14 +27,8 @@ TRAINING_SECONDS = 60.0
 
 def make_archive(runtime: Runtime, say: Callable[[str], None]) -> None:
     """Make the archive unless it is there."""
-    path = archive_path(runtime.java)
-    try:
-        with only_one(path.with_suffix(".lock"), "preparing the class archive"):
-            if not path.exists():
-                say("preparing the class archive (once; brokers then start in half the time)")
-                _make(runtime, path)
-    except (KeptError, OSError) as error:
-        say(f"the class archive could not be made, brokers will start more slowly ({error})")
+    archive = Archive("the class archive", "brokers", broker_archive(runtime.java), made_within=120.0)
+    make_once(archive, partial(_make, runtime), say)
 
 
 def _make(runtime: Runtime, path: Path) -> None:

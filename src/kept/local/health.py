@@ -9,6 +9,8 @@ from contextlib import suppress
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from kept.coordinator import ask_coordinator
+
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 QUIET: dict[str, str | int | float] = {"log_level": 0, "broker.address.family": "v4", "reconnect.backoff.max.ms": 250}
 
@@ -48,14 +50,16 @@ def _call_for(missing: list[str], bootstrap: str) -> None:
     askers = {"__consumer_offsets": _ask_for_a_group, "__transaction_state": _ask_for_a_transaction}
     with futures.ThreadPoolExecutor(len(missing)) as pool:
         for asked in [pool.submit(askers[name], bootstrap) for name in missing]:
-            with suppress(KafkaException, futures.TimeoutError):  # not yet; the caller asks again until its deadline
+            with suppress(KafkaException):  # not yet; the caller asks again until its deadline
                 asked.result()
 
 
 def _ask_for_a_group(bootstrap: str) -> None:
-    admin = _admin(bootstrap)  # held by a name: a client that is collected never answers its futures
-    for described in admin.describe_consumer_groups(["kept.ready"], request_timeout=5).values():
-        described.result(10)
+    ask_coordinator(
+        {"bootstrap.servers": bootstrap, **QUIET},
+        lambda client, timeout: client.describe_consumer_groups(["kept.ready"], request_timeout=timeout),
+        5.0,
+    )
 
 
 def _ask_for_a_transaction(bootstrap: str) -> None:

@@ -1,4 +1,4 @@
-"""The jars of the broker: named and summed in a lock file, fetched in parallel, verified before any use.
+"""Jars, the broker's and Spark's: named and summed in lock files, fetched in parallel, verified before any use.
 
 A jar is either whole and verified under its own name, or a `.part` that the next try goes on from.
 """
@@ -62,7 +62,16 @@ def read_lock(text: str) -> tuple[Jar, ...]:
 
 def broker_jars() -> tuple[Jar, ...]:
     """What the embedded broker needs on its class path."""
-    return read_lock(resources.files("kept.local").joinpath("broker.lock").read_text())
+    return _locked("broker.lock")
+
+
+def spark_jars() -> tuple[Jar, ...]:
+    """What Spark needs beside its own jars to read Kafka."""
+    return _locked("spark.lock")
+
+
+def _locked(name: str) -> tuple[Jar, ...]:
+    return read_lock(resources.files("kept.local").joinpath(name).read_text())
 
 
 def mirror() -> str:

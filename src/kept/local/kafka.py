@@ -38,6 +38,7 @@ SMALL = {
     "offsets.topic.num.partitions": "6",
     "transaction.state.log.num.partitions": "6",
     "share.coordinator.state.topic.num.partitions": "3",
+    "log.retention.check.interval.ms": "5000",
     "log.cleaner.dedupe.buffer.size": str(16 << 20),
 }
 
@@ -107,7 +108,8 @@ class KafkaServer(Server):
         return CONTROLLER_ID if self.name == "controller" else int(self.name.removeprefix("broker-"))
 
     @property
-    def _data(self) -> Path:
+    def data(self) -> Path:
+        """Where its logs are."""
         return self.folder / "data"
 
     @property
@@ -122,7 +124,7 @@ class KafkaServer(Server):
     def configure(self) -> None:
         """Write server.properties anew; it holds nothing that is not derived."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        rows = properties(self._layout, self.name, self._data)
+        rows = properties(self._layout, self.name, self.data)
         self._configuration.write_text("".join(f"{name}={_escaped(value)}\n" for name, value in rows.items()))
 
     def tools(self) -> list[psutil.Process]:
@@ -131,8 +133,8 @@ class KafkaServer(Server):
     def make_data(self) -> None:
         """Give an empty data directory its cluster's identity, by Kafka's own tool."""
         with write_errors_told(self.folder):
-            if self._data.exists():
-                shutil.rmtree(self._data)
+            if self.data.exists():
+                shutil.rmtree(self.data)
         mark = (SHORT_LIVED, f"-Dkept.tool={self.folder}")
         format_it = ("kafka.tools.StorageTool", "format", "-t", self._layout.cluster_id, "-c", str(self._configuration))
         self.run_tool(self._java(*mark, *format_it), _environment(), "formatting its data directory")

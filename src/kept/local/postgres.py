@@ -36,12 +36,13 @@ class PostgresServer(Server):
         self._layout = layout
 
     @property
-    def _data(self) -> Path:
+    def data(self) -> Path:
+        """Where its tables are."""
         return self.folder / "data"
 
     @property
     def mark(self) -> Mark:
-        return Mark("postgres", str(self._data))
+        return Mark("postgres", str(self.data))
 
     @property
     def address(self) -> str:
@@ -49,7 +50,7 @@ class PostgresServer(Server):
 
     def processes(self) -> list[psutil.Process]:
         """The server and its children; they outlive it for a moment after a kill, with the data as their directory."""
-        found = {process.pid: process for process in (*super().processes(), *_postgres_in(self._data))}
+        found = {process.pid: process for process in (*super().processes(), *_postgres_in(self.data))}
         return list(found.values())
 
     def configure(self) -> None:
@@ -57,7 +58,7 @@ class PostgresServer(Server):
 
     @property
     def has_data(self) -> bool:
-        return self._data.exists()
+        return self.data.exists()
 
     @property
     def _arriving(self) -> Path:
@@ -77,7 +78,7 @@ class PostgresServer(Server):
         self.run_tool(
             [*_program("initdb"), "-D", str(self._arriving), *options], _environment(), "making its data directory"
         )
-        self._arriving.replace(self._data)
+        self._arriving.replace(self.data)
 
     def launch(self) -> None:
         self._remove_stale_lock()
@@ -91,7 +92,7 @@ class PostgresServer(Server):
             "max_connections": 200,
         }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        return [*_program("postgres"), "-D", str(self._data), *options], _environment()
+        return [*_program("postgres"), "-D", str(self.data), *options], _environment()
 
     def answers(self) -> bool:
         import psycopg  # noqa: PLC0415 - only needed once a server is there
@@ -107,7 +108,7 @@ class PostgresServer(Server):
     def _remove_stale_lock(self) -> None:
         """No process works in this directory: what postmaster.pid names is a stranger, or nobody."""
         processes.kill(self.processes())
-        (self._data / "postmaster.pid").unlink(missing_ok=True)
+        (self.data / "postmaster.pid").unlink(missing_ok=True)
 
 
 def _postgres_in(directory: Path) -> list[psutil.Process]:

@@ -56,6 +56,17 @@ def state(mark: Mark) -> State:
     return State.STOPPED
 
 
+def lives(pid: int | None) -> bool:
+    """Whether a process that we have started has not ended, whatever it is called by now.
+
+    What starts as one program and becomes another has its mark only then; on a busy machine that takes a while.
+    """
+    try:
+        return pid is not None and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
     """Send a signal to those that are still there."""
     for process in processes:
@@ -96,6 +107,24 @@ def stop(processes: Iterable[psutil.Process], number: signal.Signals, *, within:
         _signal(process, number)
         _signal(process, signal.SIGCONT)
     kill(_gone(targets, within))
+
+
+def kill_session(session: int) -> None:
+    """SIGKILL for every process of a session, and none is left: a driver, its JVM, and workers in groups of their own.
+
+    As when a machine dies: no handler runs, nothing is flushed, nobody is told.
+    """
+    while living := [pid for pid in psutil.pids() if _lives_in(pid, session)]:
+        for pid in living:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _lives_in(pid: int, session: int) -> bool:
+    try:
+        return os.getsid(pid) == session and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except (ProcessLookupError, PermissionError, psutil.Error):
+        return False
 
 
 def _signal(process: psutil.Process, number: signal.Signals) -> bool:

@@ -34,6 +34,7 @@ class Server(ABC):
         self.folder = directory / name
         self._lock = directory / "lock"
         self._log_starts: dict[Path, int] = {}
+        self._launched: int | None = None
         self.logs: tuple[Path, ...] = (directory / "logs" / f"{name}.log", directory / "logs" / f"{name}.out")
 
     @property
@@ -85,7 +86,7 @@ class Server(ABC):
         """Start the process; do not wait."""
         self._log_starts = {path: path.stat().st_size for path in self.logs if path.exists()}
         command, environment = self.command()
-        processes.start(command, self.logs[-1], environment)
+        self._launched = processes.start(command, self.logs[-1], environment)
 
     def start(self) -> None:
         """Start or resume it unless it runs, and wait until it answers."""
@@ -133,7 +134,7 @@ class Server(ABC):
         """Wait until it answers; a server that died meanwhile is told with the end of its log."""
         deadline = time.monotonic() + within
         while not self.answers():
-            if self.state() is State.STOPPED:
+            if self.state() is State.STOPPED and not processes.lives(self._launched):
                 raise self._not_started("died while starting")
             if time.monotonic() > deadline:
                 raise self._not_started(f"did not answer on {self.address} within {within:.0f} s")

@@ -1,0 +1,32 @@
+"""A driver that runs what it is told, line by line, and says how it ended."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+
+import kept
+import kept.spark
+from kept.pipelines.telling import BatchDone
+from tests.spark.conftest import QUIET
+from tests.spark.drivers import Order
+
+
+def say(batch: BatchDone) -> None:
+    print("batch", batch.rows, flush=True)
+
+
+def main(master: str, settings: str) -> None:
+    spark = kept.spark.session("obedient", master=master or None, **{**QUIET, **json.loads(settings)})
+    print("ready", flush=True)
+    for line in sys.stdin:
+        try:
+            told: object = asdict(Order.of(line).pipeline(spark, say).run())
+        except kept.KeptError as error:
+            told = f"{type(error).__name__}: {error}"
+        print("ended", json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
