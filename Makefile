@@ -2,16 +2,31 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help run test check format docs setup clean
+.PHONY: help run test prove prove-spark prove-outbox prove-crashes check format docs setup clean
 
 help: ## show this
-	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
 
-run: setup ## the main job: records through the death of a broker, and an audit
+run: setup ## the main job: payments under each guarantee through two crashes, and an audit
 	@$(BIN)/kept demo
 
 test: setup check ## every check and test that CI runs
-	@$(BIN)/pytest
+	@$(PYTHON) scripts/set_up.py --browser
+	@$(BIN)/python scripts/run_tests.py
+
+prove: setup ## every scenario of faults against guarantees, in full; docs/proof.md is its verdicts (MINUTES=9: a piece)
+	@$(BIN)/python scripts/prove.py $(if $(MINUTES),--minutes $(MINUTES))
+
+prove-spark: setup ## nine minutes of faults against pipelines on Spark; again, until nothing is left
+	@$(BIN)/python -m tests.spark.proof
+
+prove-outbox: setup ## both outboxes: senders, relays and brokers killed, and every record counted (SEEDS=6: fewer)
+	@$(BIN)/python -m tests.brokers.outbox_proof --seeds $(or $(SEEDS),50)
+	@$(BIN)/python -m tests.brokers.postgres_outbox_proof --seeds $(or $(SEEDS),50)
+
+prove-crashes: setup ## kill -9 of consumers and processors at named points, under each guarantee, into both sinks
+	@KEPT_SEEDS=$(or $(SEEDS),20) $(BIN)/python -m pytest -k "seeds_of_deaths or kill_at_any_point or killed_at_named" \
+		tests/brokers/test_crashes.py tests/brokers/test_into_kafka.py tests/brokers/test_into_postgres_faults.py
 
 check: setup ## style and types, in seconds
 	@$(BIN)/ruff format --check --quiet .

@@ -81,18 +81,26 @@ def in_turn(runs: Mapping[str, Run], rounds: int) -> dict[str, list[float]]:
     return rates
 
 
-def report(rates: Mapping[str, list[float]], pairs: Mapping[str, str], *, as_json: bool) -> None:
-    """Medians, and the median of each round's ratio of ours to its peer."""
+def report(
+    rates: Mapping[str, list[float]], pairs: Mapping[str, str], also: Mapping[str, str] | None = None, *, as_json: bool
+) -> None:
+    """Medians, and the median of each round's ratio of ours to its peer; `also`: to a second one."""
     medians = {name: round(statistics.median(of_one)) for name, of_one in rates.items()}
-    ratios = {
-        ours: [round(mine / theirs, 3) for mine, theirs in zip(rates[ours], rates[peer], strict=True)]
-        for ours, peer in pairs.items()
-    }
+    ratios = {ours: _ratios(rates, ours, peer) for ours, peer in pairs.items()}
     middle = {name: round(statistics.median(of_one), 3) for name, of_one in ratios.items()}
+    second = {f"{ours} / {peer}": _ratios(rates, ours, peer) for ours, peer in (also or {}).items()}
+    seconds = {name: round(statistics.median(of_one), 3) for name, of_one in second.items()}
     if as_json:
-        print(json.dumps({"records_per_second": medians, "ratio": middle, "ratios": ratios, "rates": rates}))
+        told = {"records_per_second": medians, "ratio": middle, "ratios": ratios, "rates": rates}
+        print(json.dumps({**told, "also": {"ratio": seconds, "ratios": second}} if also else told))
         return
     for name, rate in medians.items():
         print(f"{name:40} {rate:>10,} records/s")
     for ours, ratio in middle.items():
         print(f"{ours} / {pairs[ours]}: {ratio} (rounds: {ratios[ours]})")
+    for name, ratio in seconds.items():
+        print(f"{name}: {ratio} (rounds: {second[name]})")
+
+
+def _ratios(rates: Mapping[str, list[float]], ours: str, peer: str) -> list[float]:
+    return [round(mine / theirs, 3) for mine, theirs in zip(rates[ours], rates[peer], strict=True)]

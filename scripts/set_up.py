@@ -1,5 +1,9 @@
 """Set up this checkout: a virtual environment, its packages, Java and the broker's jars. Needs only Python.
 
+    python scripts/set_up.py [--browser]
+
+With --browser only a Chromium, for the tests that look at pages; where it cannot be installed they are skipped.
+
 Quick when it has been done: a stamp in the environment says for which pyproject.toml it was made.
 """
 
@@ -18,6 +22,7 @@ PYTHON = ENVIRONMENT / "bin" / "python"
 STAMP = ENVIRONMENT / "kept-set-up"
 INPUTS = ("pyproject.toml", "constraints.txt", "scripts/set_up.py")
 OLDEST = (3, 10)
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 STARTED = time.monotonic()
 
 
@@ -76,7 +81,21 @@ def install_packages() -> None:
     pip = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "install", *quiet]
     say("installing packages (about a minute the first time)")
     run(*pip, "--upgrade", "pip>=25.1")
-    run(*pip, "--constraint", "constraints.txt", "--editable", ".[local]", "--group", "dev")
+    run(*pip, "--constraint", "constraints.txt", "--editable", ".[local,spark]", "--group", "dev")
+
+
+def install_browser() -> None:
+    """Debian's Chromium, where that may be done; nothing else depends on it."""
+    if any(map(shutil.which, BROWSERS)):
+        return
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        say("there is no Chromium: tests that look at pages are skipped; type: sudo apt-get install chromium")
+        return
+    say("installing Chromium, for the tests that look at pages")
+    for command in ("update", "install -y --no-install-recommends chromium"):
+        if subprocess.run(["apt-get", "-qq", *command.split()], stdout=subprocess.DEVNULL, check=False).returncode:
+            say("that failed: those tests are skipped")
+            return
 
 
 def main() -> None:
@@ -93,4 +112,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    install_browser() if sys.argv[1:] == ["--browser"] else main()

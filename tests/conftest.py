@@ -29,6 +29,12 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_runtest_logstart(nodeid: str) -> None:
+    """For scripts/run_tests.py, which tells where the tests were when a signal ended them."""
+    if running := os.environ.get("KEPT_RUNNING_TEST"):
+        Path(running).write_text(nodeid, encoding="utf-8")
+
+
 def pytest_report_header() -> str:
     return f"kept cache: {os.environ.get('KEPT_CACHE', 'default')}"
 
@@ -73,7 +79,7 @@ def kept(tmp_path: Path) -> Kept:
             capture_output=True,
             text=True,
             check=False,
-            timeout=180,
+            timeout=280,
             cwd=tmp_path,
             env={**os.environ, **environment},
         )

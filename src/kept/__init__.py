@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kept.outbox import Outbox
     from kept.outbox.postgres import PostgresOutbox
     from kept.producer import Delivery, Producer, Receipt
+    from kept.spark import KafkaSink, KafkaSource, Pipeline, PostgresSink
     from kept.stores import Claims
 
 # Names that bring a Kafka client or server code along are imported when first used: `kept --help` stays quick.
@@ -44,9 +45,13 @@ _LATER = {
     "Cluster": "kept.local",
     "Consumer": "kept.consumer",
     "Delivery": "kept.producer",
+    "KafkaSink": "kept.spark",
+    "KafkaSource": "kept.spark",
     "Outbox": "kept.outbox",
     "Output": "kept.consumer",
+    "Pipeline": "kept.spark",
     "PostgresOutbox": "kept.outbox.postgres",
+    "PostgresSink": "kept.spark",
     "Producer": "kept.producer",
     "Receipt": "kept.producer",
     "Record": "kept.consumer",
@@ -65,12 +70,16 @@ __all__ = [
     "FixConfiguration",
     "FixMachine",
     "Guarantee",
+    "KafkaSink",
+    "KafkaSource",
     "KeptError",
     "NotPersisted",
     "Outbox",
     "OutcomeUnknown",
     "Output",
+    "Pipeline",
     "PostgresOutbox",
+    "PostgresSink",
     "Producer",
     "Receipt",
     "Record",

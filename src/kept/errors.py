@@ -22,6 +22,7 @@ KeptError                     every error of this package; carries `way_out`, th
     ├── ProgressLost          the record of progress is gone; gone is never zero
     ├── ProgressMoved         somebody else wrote our progress
     ├── SourceChanged         the source was recreated, cut short or replaced since
+    ├── SinkChanged           the sink is another one than progress was recorded for
     ├── Gap                   records between progress and this input would be skipped
     └── UnsoundInput          the rows or their count are not what this mode can keep
 """
@@ -165,6 +166,10 @@ class ProgressMoved(PersonMustLook):
 
 class SourceChanged(PersonMustLook):
     """The source was recreated, cut short or replaced since progress was recorded."""
+
+
+class SinkChanged(PersonMustLook):
+    """The sink is another one than progress was recorded for: what lies before progress is not in it."""
 
 
 class Gap(PersonMustLook):

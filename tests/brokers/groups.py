@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 
 from kept.admin.topics import Topics
@@ -51,8 +59,15 @@ class Watcher:
         self._asked = [TopicPartition(topic, number) for number in range(partitions)]
 
     def recorded(self) -> list[int]:
-        """The next offset of each partition; negative where there is none."""
-        return [int(found.offset) for found in self._client.committed(self._asked, timeout=30)]
+        """The next offset of each partition; negative where there is none. A coordinator may move meanwhile."""
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                return [int(found.offset) for found in self._client.committed(self._asked, timeout=30)]
+            except KafkaException as failure:
+                if failure.args[0].code() != KafkaError.NOT_COORDINATOR or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
 
     def members(self) -> int:
         described = self.admin.describe_consumer_groups([self.group])[self.group].result(30)

@@ -1,12 +1,14 @@
 """Proof of the Postgres outbox by seeds: `python -m tests.brokers.postgres_outbox_proof --seeds 50 [--first 0]`.
 
-In each: writers overlap, stall and abort; relays are killed with SIGKILL and started again, at times two at once. An
+In each: writers overlap, stall and abort; relays are killed with SIGKILL, at named points and at random, and started
+again, at times two at once. In every fourth, all brokers are away meanwhile, for longer than any time-out. An
 independent reader then compares Kafka with the versions in the database.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import signal
 import subprocess
@@ -15,6 +17,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import TypeAlias
 
 import confluent_kafka
 import psycopg
@@ -27,18 +30,23 @@ from kept.outbox.postgres_backlog import PostgresBacklog
 from kept.outbox.postgres_schema import make_outbox
 from kept.stores.sessions import open_session
 from tests.brokers import outbox_writers
+from tests.brokers.outbox_proof import AWAY, POINTS, RARE
 from tests.brokers.outbox_writers import Harm, Seen
 from tests.brokers.pipes import new_topic
 from tests.brokers.programs import postgres_relay
+from tests.brokers.programs.outbox_life import WHEN
 from tests.brokers.store_things import a_database
 
 WRITERS = 5
 TRANSACTIONS = 100
 DRAINED_WITHIN = 90.0
+OUTAGE_EVERY = 4
+BEFORE_THE_OUTAGE = 1.5
+Death: TypeAlias = tuple[str, str, int]
 
 
-def relay_process(dsn: str, bootstrap: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(postgres_relay.__file__), dsn, bootstrap]
+def relay_process(dsn: str, bootstrap: str, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", postgres_relay.__name__, dsn, bootstrap, *more]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -89,26 +97,32 @@ class Relays:
         self._where = dsn, bootstrap
         self._luck = luck
         self._alive: list[subprocess.Popen[str]] = []
-        self.killed = self.fenced = 0
+        self.killed = self.fenced = self.died = 0
         self._all: list[subprocess.Popen[str]] = []
 
-    def start(self) -> None:
-        process = relay_process(*self._where)
+    def start(self, death: Death | None = None) -> None:
+        process = relay_process(*self._where, json.dumps(death))
         self._alive.append(process)
         self._all.append(process)
 
+    def _some_death(self) -> Death | None:
+        """Most die at a point, the others where they happen to be. A relay lives for a second or two."""
+        point = self._luck.choice(POINTS)
+        times = 1 if point in RARE else self._luck.randint(1, 3)
+        return (self._luck.choice(WHEN), point, times) if self._luck.random() < 0.7 else None
+
     def harass(self, until: threading.Event) -> None:
         """One random thing after the other."""
-        self.start()
+        self.start(self._some_death())
         while not until.is_set():
             time.sleep(self._luck.uniform(0.3, 2.5))
             self._bury()
             if self._luck.random() < 0.45:
-                self.start()
+                self.start(self._some_death())
             else:
                 self._kill_one()
             if not self._alive:
-                self.start()
+                self.start(self._some_death())
         self._bury()
         if not self._alive:
             self.start()
@@ -134,9 +148,34 @@ class Relays:
         for process in self._all:
             said, _ = process.communicate(timeout=60)
             self.fenced += said.startswith("Fenced")
+            self.died += process.returncode == -signal.SIGKILL
             # Told to end before it could hear it, a process ends by the signal.
             assert process.returncode in (0, 1, -signal.SIGKILL, -signal.SIGTERM), said
             assert process.returncode != 1 or said.startswith("Fenced"), said
+
+
+class Outage(threading.Thread):
+    """Every broker is killed while the writers write, and comes back after longer than a relay waits for anything."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self.failed: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            time.sleep(BEFORE_THE_OUTAGE)
+            for number in (1, 2, 3):
+                self._cluster.broker(number).kill()
+            time.sleep(AWAY)  # the outage itself
+            self._cluster.up()
+        except BaseException as error:  # noqa: BLE001 - raised where its end is waited for
+            self.failed = error
+
+    def end(self) -> None:
+        self.join()
+        if self.failed is not None:
+            raise self.failed
 
 
 def prove(cluster: Cluster, seed: int) -> Harm:
@@ -147,8 +186,13 @@ def prove(cluster: Cluster, seed: int) -> Harm:
     written = threading.Event()
     harasser = threading.Thread(target=relays.harass, args=(written,))
     harasser.start()
+    outage = Outage(cluster) if seed % OUTAGE_EVERY == OUTAGE_EVERY - 1 else None
     try:
+        if outage is not None:
+            outage.start()
         outbox_writers.write(dsn, seed, WRITERS, TRANSACTIONS, topic)
+        if outage is not None:
+            outage.end()
     finally:
         written.set()
         harasser.join()
@@ -167,7 +211,11 @@ def prove(cluster: Cluster, seed: int) -> Harm:
     with psycopg.connect(cluster.dsn, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE {dsn.rpartition('/')[2]} WITH (FORCE)".encode())
     records = sum(map(len, truth.values()))
-    print(f"seed {seed}: {records} records, {relays.killed} relays killed, {relays.fenced} fenced: {harm}", flush=True)
+    print(
+        f"seed {seed}: {records} records, {relays.died} relays dead ({relays.killed} of them at random), "
+        f"{relays.fenced} fenced{', an outage' if outage else ''}: {harm}",
+        flush=True,
+    )
     return harm
 
 

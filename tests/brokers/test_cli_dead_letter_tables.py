@@ -11,7 +11,7 @@ import pytest
 
 from kept.consumer.records import Record
 from kept.consumer.retrying import Retry
-from kept.errors import KeptError
+from kept.errors import KeptError, Refused
 from kept.guarantees import AtLeastOnce
 from kept.local import Cluster
 from kept.outbox.redriving import TableRedrive
@@ -129,6 +129,23 @@ def test_two_at_once_send_each_letter_once(cluster: Cluster, topic: str, buried:
     assert set(told) <= {"Busy"}
     assert sum(sent) == 3
     assert len(read(cluster.bootstrap, elsewhere)) == 3
+
+
+def test_letters_that_the_brokers_refuse_are_told_and_kept_whole(
+    cluster: Cluster, topic: str, buried: str, name: str
+) -> None:
+    narrow = new_topic(cluster.bootstrap, max_message_bytes=20_000)
+    with psycopg.connect(buried) as connection:
+        connection.execute("UPDATE kept_dead_letters SET value = repeat('y', 30000)::bytea WHERE partition = 1")
+    work = TableRedrive(buried, f"kept.{name}", cluster.bootstrap, narrow)
+    with pytest.raises(Refused, match="1 letters were refused by the brokers, 2 were sent") as refused:
+        work.carry_out()
+    assert "kept_redrive.kept_outbox_refused" in refused.value.way_out
+    with psycopg.connect(buried) as connection:
+        kept = connection.execute("SELECT value, reason FROM kept_redrive.kept_outbox_refused").fetchall()
+    assert [(bytes(value), "did not take the record" in reason) for value, reason in kept] == [(b"y" * 30000, True)]
+    assert sorted(record.value or b"" for record in read(cluster.bootstrap, narrow)) == [b"bad 0", b"bad 2"]
+    assert work.pending().total() == 0, "the next redrive does not meet it again"
 
 
 def test_mistakes_get_an_error_with_the_way_out(

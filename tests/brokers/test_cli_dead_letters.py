@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
+from kept.admin.groups import Groups
 from kept.consumer.outgoing import Output
 from kept.consumer.records import Record
 from kept.consumer.retrying import Retry
@@ -86,6 +88,33 @@ def test_letters_that_come_later_are_sent_by_the_next_redrive(
     values = sorted(record.value or b"" for record in read(cluster.bootstrap, elsewhere))
     assert values.count(b"bad 0") == 2
     assert values.count(b"bad again") == 1
+
+
+def test_a_redrive_whose_progress_expired_says_what_to_type_and_that_works(
+    on_cluster: Kept, cluster: Cluster, topic: str, graveyard: str
+) -> None:
+    assert "sent 3\n" in on_cluster("dead-letters", "redrive", graveyard, "--yes").stdout
+    group = f"kept.redrive.{graveyard}"
+    assert Groups(cluster.bootstrap).delete(group), "as it expires a week after a redrive"
+    for arguments in ((), ("--yes",)):
+        told = on_cluster("dead-letters", "redrive", graveyard, *arguments)
+        assert told.returncode == 1
+        assert "would send" not in told.stdout, "nobody knows which ones"
+    command = re.search("`kept ([^`]+)`", told.stderr)
+    assert command, told.stderr
+    reset = command[1].replace("WHERE", "end").split()
+    dry = on_cluster(*(word for word in reset if word != "--yes"))
+    assert (dry.returncode, "nothing was moved" in dry.stderr) == (0, True), dry.stderr
+    assert on_cluster("dead-letters", "redrive", graveyard).returncode == 1
+    assert on_cluster(*reset).returncode == 0
+    assert on_cluster("dead-letters", "redrive", graveyard, "--yes").returncode == 0
+    assert len(read(cluster.bootstrap, topic)) == 9
+    with Producer(cluster.bootstrap, AtLeastOnce()) as producer:
+        (letter, *_) = read(cluster.bootstrap, graveyard)
+        headers = [(name, value) for name, value in letter.headers if value is not None]
+        producer.send(graveyard, letter.value, key=letter.key, headers=dict(headers), partition=letter.partition)
+    assert "sent 1\n" in on_cluster("dead-letters", "redrive", graveyard, "--yes").stdout
+    assert len(read(cluster.bootstrap, topic)) == 10
 
 
 def test_mistakes_get_an_error_with_the_way_out(on_cluster: Kept, cluster: Cluster, topic: str, graveyard: str) -> None:

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from kept.admin.topics import Topics
 from kept.aio import Outbox as Awaited
 from kept.consumer import Reader, Start
 from kept.errors import JournalFull
+from kept.guarantees import ExactlyOnce
 from kept.local import Cluster
 from kept.outbox import Outbox
 from kept.outbox.locks import Lock, beside
@@ -46,6 +48,7 @@ def test_from_sending_to_purging(on_cluster: Kept, cluster: Cluster, topic: str,
 
     after = json.loads(on_cluster("outbox", "status", path, "--json").stdout)
     assert (after["records"], after["refused"], after["relayed_up_to"], after["relay_at_work"]) == (0, 2, 4, False)
+    assert after["relay_error"] is None
     assert "relayed up to" in on_cluster("outbox", "status", path).stdout
     refused = json.loads(on_cluster("outbox", "inspect", path, "--refused", "--json").stdout)
     assert [(each["position"], each["topic"]) for each in refused] == [(2, topic), (3, "no-such-topic")]
@@ -55,6 +58,26 @@ def test_from_sending_to_purging(on_cluster: Kept, cluster: Cluster, topic: str,
     assert on_cluster("outbox", "purge", path, stdin="n\n").returncode != 0
     assert on_cluster("outbox", "purge", path, "--yes").stdout == "removed 2 refused records\n"
     assert "nothing waits" in on_cluster("outbox", "inspect", path).stderr
+
+
+def test_refused_records_are_redriven_when_their_topic_is_there(
+    on_cluster: Kept, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    path, late = str(tmp_path / "outbox.db"), f"{topic}-late"
+    with Outbox(path) as outbox:
+        outbox.send_all([(late, "one", "k"), (topic, "other"), (late, "two", "k")])
+    relay = ("outbox", "relay", path, "--until-empty", "--patience", "0.1")
+    assert on_cluster(*relay).stdout == "relayed 1, refused 2, 0 wait\n"
+    shown = on_cluster("outbox", "redrive", path)
+    assert (shown.returncode, shown.stdout) == (0, f"would put back 2 for {late}\n")
+    assert "--yes does it" in shown.stderr
+    Topics(cluster.bootstrap).create(late, 1, ExactlyOnce("tests"))
+    done = on_cluster("outbox", "redrive", path, "--yes")
+    assert done.stdout == f"putting back 2 for {late}\n2 wait to be relayed again\n", done.stderr
+    assert "nothing was refused" in on_cluster("outbox", "redrive", path, "--yes").stderr
+    assert on_cluster(*relay).stdout == "relayed 2, refused 0, 0 wait\n"
+    assert values(cluster, late) == ["one", "two"]
+    assert values(cluster, topic) == ["other"]
 
 
 def test_purge_never_removes_what_waits_by_accident(on_cluster: Kept, tmp_path: Path) -> None:
@@ -73,7 +96,7 @@ def test_purge_never_removes_what_waits_by_accident(on_cluster: Kept, tmp_path: 
     assert json.loads(on_cluster("outbox", "status", str(path), "--json").stdout)["records"] == 0
 
 
-@pytest.mark.parametrize("command", ["status", "relay", "inspect", "purge"])
+@pytest.mark.parametrize("command", ["status", "relay", "inspect", "redrive", "purge"])
 def test_a_journal_that_is_not_there_is_not_made(on_cluster: Kept, tmp_path: Path, command: str) -> None:
     result = on_cluster("outbox", command, str(tmp_path / "nowhere.db"))
     assert result.returncode == 1

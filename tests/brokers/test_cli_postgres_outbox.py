@@ -6,12 +6,17 @@ import json
 import os
 import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from kept.admin.topics import Topics
+from kept.guarantees import ExactlyOnce
 from kept.local import Cluster
+from kept.outbox.postgres_backlog import PostgresBacklog
+from kept.outbox.postgres_looking import InspectedBacklog
 from tests.brokers.pipes import new_topic, read
 from tests.brokers.postgres_outbox_proof import relay_process
 from tests.brokers.test_postgres_outbox_relay import enqueue
@@ -68,6 +73,29 @@ def test_purging_leaves_the_unsent_unless_told(on_cluster: Kept, cluster: Cluste
     assert sorted(record.value or b"" for record in read(cluster.bootstrap, topic)) == [b"after", b"sent"]
 
 
+def test_refused_records_are_redriven_once_and_in_their_order(on_cluster: Kept, cluster: Cluster, dsn: str) -> None:
+    on_cluster("outbox", "init", dsn)
+    late = f"{new_topic(cluster.bootstrap)}-late"
+    enqueue(dsn, late, *"12345", key="k", headers=[("h", b"v")], partition=0, timestamp=1_700_000_000_000)
+    relay = ("outbox", "relay", dsn, "--until-empty", "--patience", "0.1")
+    assert on_cluster(*relay).stdout == "relayed 0, refused 5, 0 wait\n"
+    assert on_cluster("outbox", "redrive", dsn).stdout == f"would put back 5 for {late}\n"
+    assert status(on_cluster, dsn)["refused"] == 5
+    Topics(cluster.bootstrap).create(late, 1, ExactlyOnce("tests"))
+    backlogs = [InspectedBacklog(dsn) for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:  # at once: each record is put back by one of them
+        assert sum(pool.map(InspectedBacklog.redrive, backlogs)) == 5
+    for backlog in backlogs:
+        backlog.close()
+    assert "nothing was refused" in on_cluster("outbox", "redrive", dsn, "--yes").stderr
+    assert on_cluster(*relay).stdout == "relayed 5, refused 0, 0 wait\n"
+    found = read(cluster.bootstrap, late)
+    assert [record.value for record in found] == [b"1", b"2", b"3", b"4", b"5"]
+    assert {(record.key, tuple(record.headers), record.timestamp) for record in found} == {
+        (b"k", (("h", b"v"),), 1_700_000_000_000)
+    }
+
+
 def test_a_second_relay_stands_by(
     on_cluster: Kept, cluster: Cluster, dsn: str, tmp_path: Path, eventually: Eventually
 ) -> None:
@@ -94,6 +122,17 @@ def test_a_second_relay_stands_by(
             process.wait()
 
 
+def test_status_tells_what_held_the_last_relay_up_until_one_is_well(on_cluster: Kept, dsn: str) -> None:
+    on_cluster("outbox", "init", dsn)
+    backlog = PostgresBacklog(dsn)
+    backlog.leave_word("no broker answers")
+    backlog.close()
+    assert status(on_cluster, dsn)["relay_error"] == "no broker answers"
+    assert "no broker answers" in on_cluster("outbox", "status", dsn).stdout
+    assert on_cluster("outbox", "relay", dsn, "--until-empty").returncode == 0
+    assert status(on_cluster, dsn)["relay_error"] is None
+
+
 def test_status_shows_what_is_in_the_way(on_cluster: Kept, dsn: str) -> None:
     on_cluster("outbox", "init", dsn)
     with psycopg.connect(dsn) as connection:
@@ -112,7 +151,7 @@ def test_status_shows_what_is_in_the_way(on_cluster: Kept, dsn: str) -> None:
     assert f"held up by {pid}" in told
 
 
-@pytest.mark.parametrize("command", ["status", "relay", "inspect", "purge"])
+@pytest.mark.parametrize("command", ["status", "relay", "inspect", "redrive", "purge"])
 def test_a_database_without_an_outbox_is_told_so(on_cluster: Kept, dsn: str, command: str) -> None:
     result = on_cluster("outbox", command, dsn)
     assert (result.returncode, "kept outbox init" in result.stderr) == (1, True), result.stderr

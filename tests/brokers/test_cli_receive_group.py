@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 import uuid
 from pathlib import Path
 
@@ -74,6 +75,28 @@ def test_a_record_that_keeps_failing_is_buried_whole(
     assert about["kept.dead.topic"] == numbered.encode()
     assert about["kept.dead.offset"] == b"2"
     assert b"status 1" in (about["kept.dead.reason"] or b"")
+
+
+def test_into_postgres_is_idle_only_while_nothing_comes(
+    cluster: Cluster, topic: str, group: str, tmp_path: Path, dsn: str
+) -> None:
+    """Records come for longer than it may be idle, never so long apart."""
+    with (
+        Producer(cluster.bootstrap, AtLeastOnce()) as producer,
+        subprocess.Popen(
+            [KEPT, "receive", topic, "--group", group, "--guarantee", "exactly-once", "--from-beginning",
+             "--into-postgres", dsn, "--bootstrap", cluster.bootstrap, "--idle", "5"],
+            stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=os.environ,
+        ) as process,
+    ):  # fmt: skip
+        began, sent = time.monotonic(), 0
+        while time.monotonic() < began + 7:
+            producer.send(topic, str(sent)).result(30)
+            sent += 1
+            time.sleep(0.2)
+        assert process.wait(60) == 0, process.stderr.read() if process.stderr else ""
+    with psycopg.connect(dsn) as connection:
+        assert connection.execute("SELECT count(*) FROM messages").fetchone() == (sent,)
 
 
 def test_exactly_once_into_a_topic_and_into_postgres(

@@ -113,7 +113,8 @@ def test_mistakes_in_sending_are_told(on_cluster: Kept, topic: str) -> None:
 def test_receive_shows_committed_records_only_unless_asked(on_cluster: Kept, cluster: Cluster, topic: str) -> None:
     with Producer(cluster.bootstrap, ExactlyOnce(topic)) as producer:
         with pytest.raises(ZeroDivisionError), producer.transaction():
-            producer.send(topic, "aborted").result(30)
+            producer.send(topic, "aborted")
+            producer.flush()
             _ = 1 // 0
         with producer.transaction():
             producer.send(topic, "committed")

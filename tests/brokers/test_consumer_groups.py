@@ -61,14 +61,21 @@ def in_background(consumer: Consumer, seen: list[Record]) -> Iterator[Consumer]:
 
 
 def read_on(consumer: Consumer) -> None:
-    """Read, until it is refused; not for ever where it is not."""
-    timer = threading.Timer(30, consumer.stop)
+    """Read, until it is refused; not for ever where it is not. A group waits for a member whose leave was lost."""
+    had: list[object] = []
+
+    def stop() -> None:
+        had.extend((consumer.partitions, consumer.idle_for))
+        consumer.stop()
+
+    timer = threading.Timer(120, stop)
     timer.start()
     try:
         with consumer:
             list(consumer)
     finally:
         timer.cancel()
+    pytest.fail(f"nothing refused it; its partitions, and for how long nothing came: {had}")
 
 
 def born(consumer: Consumer, eventually: Eventually) -> None:
@@ -274,6 +281,44 @@ def test_stopped_between_two_tries_the_record_is_neither_done_nor_buried(cluster
     with Reader(cluster.bootstrap, dead, start=Start.BEGINNING) as reader:
         assert list(reader.to_end()) == []
     watcher.close()
+
+
+def test_a_record_whose_partition_went_and_came_back_is_not_tried_again(
+    cluster: Cluster, group: str, eventually: Eventually
+) -> None:
+    """While it waits for its next try another member does it and the ones behind it, and leaves."""
+    topic, beside = make_topic(cluster.bootstrap, 1), make_topic(cluster.bootstrap, 1)
+    fill(cluster.bootstrap, topic, range(3))
+    done: list[tuple[str, int]] = []
+    failed = threading.Event()
+    session: dict[str, Any] = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
+    # Only the first reads the topic beside it, so that this one goes to whoever comes.
+    first = Consumer(cluster.bootstrap, [topic, beside], group=group, guarantee=AT_LEAST, **session)
+
+    def handler(record: Record) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise ValueError("would pass later")
+        done.append(("first", record.offset))
+
+    def run() -> None:
+        with first:
+            first.run(handler, retry=Retry(times=1, first=20.0))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        assert failed.wait(60)
+        seen: list[Record] = []
+        with in_background(Consumer(cluster.bootstrap, topic, group=group, guarantee=AT_LEAST, **session), seen):
+            eventually(lambda: len(seen) == 3, "the other member does them", within=60)
+        eventually(lambda: (topic, 0) in first.partitions, "it has come back", within=60)
+        fill(cluster.bootstrap, topic, ["3"])
+        eventually(lambda: done, "the first goes on", within=60)
+    finally:
+        first.stop()
+        thread.join(60)
+    assert done == [("first", 3)], "what the other one did is behind us"
 
 
 def test_without_dead_letters_the_error_ends_the_loop_and_the_record_is_not_done(cluster: Cluster, group: str) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from kept.consumer.at_most_once import SERVED_EVERY
 from kept.consumer.consuming import Consumer
 from kept.consumer.policies import AfterBatch, Asynchronously, Policy
 from kept.consumer.records import Record
@@ -15,7 +17,18 @@ from kept.errors import KeptError, TryAgain
 from kept.guarantees import AtLeastOnce, AtMostOnce
 from kept.local import Cluster
 from kept.local.tether import tethered
-from kept.verify.proxy import Api, Direction, Drop, EveryKth, KafkaProxy, Reset, Rule, in_front_of
+from kept.verify.proxy import (
+    Api,
+    Direction,
+    Drop,
+    EveryKth,
+    Hold,
+    KafkaProxy,
+    Nth,
+    Reset,
+    Rule,
+    in_front_of,
+)
 from tests.brokers.groups import Watcher, fill, make_topic
 from tests.conftest import Eventually
 
@@ -84,6 +97,58 @@ def test_a_failed_commit_is_heard_of_and_the_next_one_covers_it(
         thread.join(90)
     assert isinstance(heard[0], TryAgain)
     assert seen == list(range(20)), "nothing was handed out again"
+
+
+def test_what_was_un_read_with_a_lost_answer_is_handed_out_by_nobody_twice(
+    proxy: KafkaProxy, far: str, watcher: Watcher, eventually: Eventually
+) -> None:
+    """The progress was set back, the answer lost; when the client asks again, another member has done the records."""
+    session: dict[str, Any] = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
+    fill(proxy.bootstrap, far, range(10))
+    beside = make_topic(proxy.bootstrap, 1)  # only the first member reads it, so that the other topic goes away
+    ours: dict[str, Any] = {"group": far, "guarantee": AtMostOnce(), "commit": AfterBatch(10), **session}
+    first = Consumer(proxy.bootstrap, [far, beside], **{**ours, "client.id": far})
+    second = Consumer(proxy.bootstrap, far, **ours)
+    seen: dict[Consumer, list[int]] = {first: [], second: []}
+    goes_on = threading.Event()
+
+    def loop(consumer: Consumer) -> None:
+        with consumer:
+            for record in consumer:
+                seen[consumer].append(number(record))
+                if consumer is first:
+                    goes_on.wait(60)
+                    time.sleep(SERVED_EVERY)  # a slow effect: the member is served behind it
+
+    def is_to_give_it_away() -> bool:
+        described = watcher.admin.describe_consumer_groups([far])[far].result(30)
+        given = [each.topic for one in described.members if one.assignment for each in one.assignment.topic_partitions]
+        return len(described.members) == 2 and given == [beside]
+
+    threads = [threading.Thread(target=loop, args=(consumer,)) for consumer in (first, second)]
+    try:
+        threads[0].start()
+        eventually(lambda: seen[first], "the first record is handed out, and nine more are committed")
+        assert watcher.recorded() == [10]
+        lost = proxy.add(Rule(Api.OFFSET_COMMIT, RESPONSE, Reset(), client=far, at_most=1))
+        again = proxy.add(Rule(Api.OFFSET_COMMIT, REQUEST, Hold(), Nth(2), client=far))
+        threads[1].start()
+        eventually(is_to_give_it_away, "the coordinator has the topic go over to the second", within=60)
+        goes_on.set()
+        again.wait_caught(60)
+        deaf = proxy.add(Rule(Api.HEARTBEAT, REQUEST, Drop(), client=far))
+        eventually(lambda: len(seen[second]) == 9, "the second does what was set back", within=60)
+        for rule in (lost, deaf, again):
+            proxy.remove(rule)
+        again.release()
+        eventually(lambda: first.partitions == {(beside, 0)}, "the first has heard of it, and is a member again", 60)
+    finally:
+        goes_on.set()
+        first.stop()
+        second.stop()
+        for thread in threads:
+            thread.join(90)
+    assert seen == {first: [0], second: list(range(1, 10))}
 
 
 def test_an_old_commit_never_replaces_a_newer_one(proxy: KafkaProxy, far: str, watcher: Watcher) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from confluent_kafka import Consumer as Client
 from confluent_kafka import TopicPartition
@@ -11,11 +13,11 @@ from kept.admin.topics import Topics
 from kept.consumer.consuming import Consumer
 from kept.consumer.outgoing import Output, Transaction
 from kept.consumer.records import Record
-from kept.errors import ProgressLost, ProgressMoved, SourceChanged
+from kept.errors import KeptError, ProgressLost, ProgressMoved, SourceChanged
 from kept.guarantees import ExactlyOnce
 from kept.local import Cluster
 from tests.brokers.pipes import QUICK, copying, fill, member, new_name, new_topic, pipe, values
-from tests.conftest import Eventually
+from tests.conftest import Eventually, Kept
 
 FIRST = [f"record-{number}" for number in range(6)]
 WANTED = [value.encode() for value in FIRST]
@@ -40,14 +42,25 @@ def test_positions_are_signed(cluster: Cluster, begun: tuple[str, str, str]) -> 
     assert len({position.metadata for position in found}) == 1
 
 
-def test_a_strangers_commit_is_told(cluster: Cluster, begun: tuple[str, str, str]) -> None:
+def way_out_of(error: KeptError, where: str) -> list[str]:
+    """The command that an error names, as a person would type it."""
+    command = re.search("`kept ([^`]+)`", error.way_out)
+    assert command, error.way_out
+    return command[1].replace("WHERE", where).split()
+
+
+def test_a_strangers_commit_is_told(cluster: Cluster, on_cluster: Kept, begun: tuple[str, str, str]) -> None:
     source, sink, name = begun
     stranger = Client({"bootstrap.servers": cluster.bootstrap, "group.id": f"kept.{name}", "log_level": 0})
     stranger.commit(offsets=[TopicPartition(source, 0, 0)], asynchronous=False)
     stranger.close()
-    with pytest.raises(ProgressMoved, match="lacks our signature"):
+    with pytest.raises(ProgressMoved, match="lacks our signature") as told:
         pipe(cluster.bootstrap, source, name, copying(sink), until={(source, 0): 99})
     assert values(cluster.bootstrap, sink) == WANTED
+    assert on_cluster(*way_out_of(told.value, "2")).returncode == 0
+    fill(cluster.bootstrap, source, ["record-7"], partition=0)
+    pipe(cluster.bootstrap, source, name, copying(sink))
+    assert values(cluster.bootstrap, sink) == [*WANTED, b"record-7"]
 
 
 def test_a_topic_made_again_is_another_source(cluster: Cluster, begun: tuple[str, str, str]) -> None:
@@ -83,14 +96,21 @@ def test_a_topic_made_again_under_a_running_member(
     assert values(cluster.bootstrap, sink) == WANTED
 
 
-def test_a_deleted_group_is_lost_progress(cluster: Cluster, begun: tuple[str, str, str]) -> None:
+def test_a_deleted_group_is_lost_progress(cluster: Cluster, on_cluster: Kept, begun: tuple[str, str, str]) -> None:
     source, sink, name = begun
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     for answer in admin.delete_consumer_groups([f"kept.{name}"]).values():
         answer.result()
-    with pytest.raises(ProgressLost, match="its progress is gone"):
+    with pytest.raises(ProgressLost, match="its progress is gone") as told:
         pipe(cluster.bootstrap, source, name, copying(sink))
     assert values(cluster.bootstrap, sink) == WANTED
+    assert on_cluster(*way_out_of(told.value, "2"), "--partition", "0").returncode == 0
+    with pytest.raises(ProgressLost, match=r"for partitions \[1, 2\]"):
+        pipe(cluster.bootstrap, source, name, copying(sink))
+    assert on_cluster(*way_out_of(told.value, "2")).returncode == 0
+    fill(cluster.bootstrap, source, ["record-7"], partition=0)
+    pipe(cluster.bootstrap, source, name, copying(sink))
+    assert values(cluster.bootstrap, sink) == [*WANTED, b"record-7"]
 
 
 def test_the_groups_metadata_is_taken_at_every_commit(

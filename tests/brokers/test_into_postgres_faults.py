@@ -31,9 +31,8 @@ from tests.brokers.into_postgres_things import (
     send,
     together,
 )
+from tests.brokers.seeds import SEEDS
 from tests.conftest import Eventually
-
-SEEDS = range(20)
 
 
 @pytest.fixture

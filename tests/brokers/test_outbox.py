@@ -13,8 +13,11 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
+from confluent_kafka import Producer as Client
 from confluent_kafka.admin import AdminClient
 
 from kept.admin.topics import Topics
@@ -25,12 +28,13 @@ from kept.local import Cluster
 from kept.outbox import Outbox, Relay, carrying, relay
 from kept.outbox.journal import Journal
 from kept.progress import keys
-from tests.brokers.outbox_proof import audit, said, start
+from kept.verify.proxy import Api, Direction, Reset, Rule, beside
+from tests.brokers.outbox_proof import audit, played, said, start
 from tests.brokers.programs.outbox_life import FENCED, World
 from tests.conftest import Eventually
 from tests.pure.outbox_files import as_left_by_a_dead_process
 
-QUICK = {"transaction.timeout.ms": 6000}
+QUICK: dict[str, Any] = {"transaction.timeout.ms": 6000}
 
 
 @pytest.fixture
@@ -90,6 +94,16 @@ def test_a_record_arrives_as_it_was_sent(cluster: Cluster, topic: str, path: Pat
     assert keys.read(list(two.headers), two.value) == stamp
 
 
+def test_six_seeds_of_deaths_and_an_outage(mended: Cluster, tmp_path: Path) -> None:
+    """The sample; `make prove-outbox` is the whole."""
+    verdicts = played(mended, range(6), tmp_path)
+    print(*verdicts, sep="\n")
+    assert all(verdict.good for verdict in verdicts)
+    assert all(verdict.safe > 500 for verdict in verdicts)
+    assert sum(verdict.deaths for verdict in verdicts) > 6, "the deaths struck"
+    assert sum(verdict.in_the_outage for verdict in verdicts) > 100, "records were sent while no broker was there"
+
+
 PLAIN = """
 import os, signal, sys
 from confluent_kafka import Producer
@@ -117,6 +131,36 @@ def test_a_plain_producer_loses_what_the_outbox_keeps(cluster: Cluster, topic: s
     assert killed.returncode == -signal.SIGKILL
     assert relayed(cluster, path) == 1000
     assert values(cluster, name) == text(range(1000))
+
+
+def test_a_plain_producer_gives_up_in_an_outage_that_the_outbox_waits_for(
+    cluster: Cluster, topic: str, path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    """The other control: nobody dies, but the brokers are away for longer than the plain producer tries."""
+    for limit in ("OPENED_WITHIN", "COMMITTED_WITHIN"):
+        monkeypatch.setattr(carrying, limit, 3.0)
+    again: dict[str, Any] = {"reconnect.backoff.max.ms": 200}
+    name = f"{topic}-kept"
+    Topics(cluster.bootstrap).create(name, 1, ExactlyOnce("tests"))
+    failed: list[KafkaError | None] = []
+    with beside(cluster) as proxy, Outbox(path, relay_to=proxy.bootstrap, **QUICK, **again) as outbox:
+        outbox.send(name, "before", key="one key")
+        plain = Client({"bootstrap.servers": proxy.bootstrap, "message.timeout.ms": 1500, "log_level": 0, **again})
+        plain.produce(topic, "before")
+        assert plain.flush(30) == 0
+        assert outbox.flush(60) == 0
+        proxy.cut()
+        for number in range(100):
+            plain.produce(topic, str(number), on_delivery=lambda error, _: failed.append(error))
+            outbox.send(name, str(number), key="one key")
+        eventually(lambda: plain.flush(0.1) == 0, "the plain producer has given its records up")
+        proxy.mend()
+        assert outbox.flush(60) == 0
+        plain.produce(topic, "after")
+        assert plain.flush(30) == 0
+    assert [error and error.code() for error in failed] == [KafkaError._MSG_TIMED_OUT] * 100
+    assert sorted(values(cluster, topic)) == ["after", "before"], "it lost them, though it lived on"
+    assert values(cluster, name) == ["before", *text(range(100))]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -159,6 +203,25 @@ def test_poison_is_proven_and_set_aside_and_the_others_keep_their_order(
     assert "no-such-topic" in reasons[52]
     assert f"{topic}[99]" in reasons[53]
     assert caplog.text.count("was refused and set aside") == 4
+
+
+def test_what_never_gets_through_together_is_halved_and_each_half_sent_once(
+    cluster: Cluster, topic: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for a transaction that is too long for its time: no record of it is to blame."""
+    for name in ("OPENED_WITHIN", "COMMITTED_WITHIN"):
+        monkeypatch.setattr(carrying, name, 2.0)
+    monkeypatch.setattr(relay, "FAILURES", 2)
+    with Outbox(path) as outbox:
+        outbox.send_all([(topic, f"{number}" + "x" * 30_000, "one key") for number in range(8)])
+    with beside(cluster) as proxy, opened(path) as journal:
+        wide = Rule(Api.PRODUCE, Direction.REQUEST, Reset(), about=lambda frame: len(frame) > 150_000)
+        narrow = proxy.add(wide)
+        work = Relay(journal, proxy.bootstrap)
+        work.run(until_empty=True)
+    assert narrow.caught >= 2
+    assert (work.relayed, work.refused) == (8, 0)
+    assert [value[0] for value in values(cluster, topic)] == list("01234567")
 
 
 def test_a_topic_that_is_made_in_time_loses_nothing(cluster: Cluster, path: Path, eventually: Eventually) -> None:
@@ -269,6 +332,8 @@ def test_without_brokers_everything_is_taken_and_told(
         assert metrics.bytes > 0
         assert metrics.oldest_age > 0
     assert "is not relayed now" in caplog.text
+    with opened(path) as journal:
+        assert "no broker answers" in (journal.word() or ""), "whoever looks later is told too"
 
 
 def forgotten(cluster: Cluster, path: Path) -> None:

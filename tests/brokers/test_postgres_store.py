@@ -21,13 +21,14 @@ from kept.errors import (
     ProgressLost,
     ProgressMoved,
     Refused,
+    SinkChanged,
     SourceChanged,
     TryAgain,
     WeakensGuarantee,
 )
 from kept.local import Cluster
 from kept.progress import Identity, Source
-from kept.stores import PostgresProgress
+from kept.stores import PostgresProgress, Sink
 from kept.verify.proxy import Command, Direction, Nth, PostgresProxy, Reset, Rule
 from tests.brokers.store_things import (
     IDENTITY,
@@ -112,6 +113,82 @@ def test_processes_that_make_tables_and_seed_at_once_agree(cluster: Cluster) -> 
     assert recorded(dsn) == dict.fromkeys(range(50), 0)
 
 
+# -- the sink that progress belongs to
+
+
+def begun(dsn: str, table: str) -> PostgresProgress:
+    """A start that writes to this table."""
+    store = PostgresProgress(dsn, "ledger", sink=Sink(table))
+    try:
+        store.seed(TOPIC, seeds(2))
+        store.take_over(TOPIC, [0, 1])
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def test_progress_is_that_of_one_table(dsn: str) -> None:
+    """Another one under the same name would never get what was read before."""
+    with begun(dsn, "effects") as store:
+        apply(store, 0, 6)
+        with pytest.raises(SinkChanged, match=r"what is in public\.effects; public\.other would never get") as refused:
+            begun(dsn, "other")
+        assert "kept pipelines repair ledger --into public.other" in refused.value.way_out
+        apply(store, 6, 10)  # the one that runs was not disturbed
+    begun(dsn, "public.effects").close()
+    assert effects(dsn) == TEN
+
+
+def test_a_sink_is_noted_by_a_take_over_and_not_by_a_start_that_was_refused(dsn: str) -> None:
+    with PostgresProgress(dsn, "ledger", sink=Sink("mistyped")) as first:
+        first.seed(TOPIC, seeds(2))
+    begun(dsn, "effects").close()
+    with PostgresProgress(dsn, "ledger", sink=Sink("mistyped")) as late:
+        with pytest.raises(SinkChanged):
+            late.seed(TOPIC, seeds(2))
+        with pytest.raises(SinkChanged):
+            late.take_over(TOPIC, [0, 1])
+
+
+def test_a_table_that_was_made_anew_is_another_and_one_that_was_renamed_is_not(dsn: str) -> None:
+    begun(dsn, "effects").close()
+    with psycopg.connect(dsn) as connection:
+        connection.execute("ALTER TABLE effects RENAME TO kept_rows")
+    begun(dsn, "kept_rows").close()
+    with begun(dsn, "kept_rows") as running:
+        with psycopg.connect(dsn) as connection:
+            connection.execute("DROP TABLE kept_rows")
+        with pytest.raises(SinkChanged, match="is gone"):
+            begun(dsn, "kept_rows")
+        with psycopg.connect(dsn) as connection:
+            connection.execute("CREATE TABLE kept_rows (partition int, at bigint)")
+        with pytest.raises(SinkChanged, match="made anew"):
+            begun(dsn, "kept_rows")
+        with pytest.raises(SinkChanged), running.chunk([span(0, 5)], SOURCES) as chunk:
+            running.refuse_another_sink(chunk.connection)
+    assert recorded(dsn) == {0: 0, 1: 0}
+
+
+def test_a_database_from_a_dump_goes_on_and_progress_of_an_earlier_version_adopts_its_table(dsn: str) -> None:
+    """A dump brings new oids everywhere, that of kept_progress too."""
+    begun(dsn, "effects").close()
+    with psycopg.connect(dsn) as connection:
+        connection.execute("UPDATE kept_sinks SET table_oid = table_oid + 1, beside = beside + 1")
+    with pytest.raises(SinkChanged):
+        begun(dsn, "other")
+    begun(dsn, "effects").close()
+    with psycopg.connect(dsn) as connection:
+        connection.execute("DROP TABLE kept_sinks")
+    begun(dsn, "effects").close()
+    with pytest.raises(SinkChanged):
+        begun(dsn, "other")
+    with psycopg.connect(dsn) as connection:
+        connection.execute("DELETE FROM kept_progress")
+        connection.execute("DELETE FROM kept_pipelines")
+    begun(dsn, "other").close()  # born anew
+
+
 # -- rule 5: a row lock is a mutex, not a fence
 
 
@@ -166,6 +243,28 @@ def test_the_same_generation_of_another_owner_is_fenced_too(dsn: str, store: Pos
     with pytest.raises(ProgressMoved, match="went back"):
         apply(store, 0, 10)
     assert effects(dsn) == []
+
+
+@pytest.mark.parametrize("to", [2, 7, 500], ids=["back", "inside the range", "beyond it"])
+def test_progress_that_a_stranger_moved_stops_the_owner_and_who_comes_after_it(
+    dsn: str, store: PostgresProgress, to: int
+) -> None:
+    """Records up to there would be dropped as done by a caller that may repeat, and never come."""
+    apply(store, 0, 4)
+    with psycopg.connect(dsn) as stranger:
+        stranger.execute("UPDATE kept_progress SET next_offset = %s", (to,))
+    with (
+        pytest.raises(ProgressMoved, match="wrote 4: somebody else moved it"),
+        store.chunk([span(2, 10)], SOURCES, may_repeat=True),
+    ):
+        pytest.fail("a stranger's progress was taken for our own")
+    with PostgresProgress(dsn, "ledger") as after, pytest.raises(ProgressMoved, match="kept pipelines repair ledger"):
+        after.take_over(TOPIC, [0])
+    with psycopg.connect(dsn) as person:
+        person.execute("UPDATE kept_progress SET next_offset = 4, owner = 'by hand'")
+    with pipeline(dsn) as successor:
+        apply(successor, 4, 10)
+    assert effects(dsn) == TEN
 
 
 def test_a_sleeping_holder_is_ended_and_its_commit_fails(dsn: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
 
 import pytest
 
@@ -70,7 +72,8 @@ def test_a_transaction_is_visible_whole_after_it_and_not_before(cluster: Cluster
     with Producer(cluster.bootstrap, named()) as producer:
         with producer.transaction():
             for partition in range(3):
-                producer.send(topic, f"p{partition}", partition=partition).result(30)
+                producer.send(topic, f"p{partition}", partition=partition)
+            producer.flush(30)
             with pytest.raises(TryAgain, match="a transaction is still open"):
                 values(cluster, topic, patience=2)
             assert values(cluster, topic, committed=False) == [b"p0", b"p1", b"p2"]
@@ -80,7 +83,8 @@ def test_a_transaction_is_visible_whole_after_it_and_not_before(cluster: Cluster
 def test_an_exception_aborts_the_transaction_and_comes_through(cluster: Cluster, topic: str) -> None:
     with Producer(cluster.bootstrap, named()) as producer:
         with pytest.raises(ZeroDivisionError), producer.transaction():
-            producer.send(topic, "never").result(30)
+            producer.send(topic, "never")
+            producer.flush(30)
             _ = 1 // 0
         with producer.transaction():
             producer.send(topic, "after")
@@ -88,11 +92,55 @@ def test_an_exception_aborts_the_transaction_and_comes_through(cluster: Cluster,
     assert values(cluster, topic, committed=False) == [b"after", b"never"]
 
 
+def test_a_receipt_is_given_after_the_commit_and_never_for_what_was_aborted(cluster: Cluster, topic: str) -> None:
+    with Producer(cluster.bootstrap, named()) as producer:
+        with pytest.raises(ZeroDivisionError), producer.transaction():
+            aborted = producer.send(topic, "never", partition=0)
+            producer.flush(30)
+            assert not aborted.done()
+            with pytest.raises(OutcomeUnknown, match="still open") as inside:
+                aborted.result()
+            _ = 1 // 0
+        with producer.transaction():
+            committed = producer.send(topic, "after", partition=0)
+        with pytest.raises(NotPersisted, match="partition"), producer.transaction():
+            beside = producer.send(topic, "beside it")
+            producer.send(topic, "bad", partition=99)
+    assert "leave the block" in inside.value.way_out
+    assert committed.result(0).offset == 2, "behind the aborted one and its mark"
+    for handle in (aborted, beside):
+        with pytest.raises(TransactionAborted):
+            handle.result(0)
+
+
+def test_another_thread_waits_for_the_end_of_the_transaction_that_it_sent_into(cluster: Cluster, topic: str) -> None:
+    def from_another_thread() -> tuple[str, object]:
+        try:
+            return "persisted", producer.send(topic, "another's").result(60)
+        except TransactionAborted as aborted:
+            return "absent", aborted
+
+    with Producer(cluster.bootstrap, named()) as producer, ThreadPoolExecutor(1) as another:
+        with producer.transaction():
+            joins = another.submit(from_another_thread)
+            with pytest.raises(FutureTimeout):
+                joins.result(0.5)
+        assert joins.result(30)[0] == "persisted"
+        with pytest.raises(ZeroDivisionError), producer.transaction():
+            joins = another.submit(from_another_thread)
+            with pytest.raises(FutureTimeout):
+                joins.result(0.5)
+            _ = 1 // 0
+        assert joins.result(30)[0] == "absent"
+    assert values(cluster, topic) == [b"another's"]
+
+
 def test_the_process_before_is_fenced_and_its_transaction_absent(cluster: Cluster, topic: str) -> None:
     guarantee = named()
     old, new = Producer(cluster.bootstrap, guarantee), Producer(cluster.bootstrap, guarantee)
     with pytest.raises(Fenced), old.transaction():
-        old.send(topic, "zombie").result(30)
+        old.send(topic, "zombie")
+        old.flush(30)
         with new.transaction():
             new.send(topic, "successor")
     assert values(cluster, topic) == [b"successor"]
@@ -176,7 +224,8 @@ def test_without_an_acknowledgement_the_fate_is_unknown(cluster: Cluster, topic:
 def test_a_transaction_that_outlived_its_time_is_not_committed(cluster: Cluster, topic: str) -> None:
     producer = Producer(cluster.bootstrap, named(), **{"transaction.timeout.ms": 1000})
     with pytest.raises((Fenced, TransactionAborted)), producer.transaction():
-        producer.send(topic, "too late").result(30)
+        producer.send(topic, "too late")
+        producer.flush(30)
         wait_until_aborted(cluster, topic)
     assert values(cluster, topic) == []
 

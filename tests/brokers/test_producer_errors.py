@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from kept.admin.topics import Topics
@@ -18,9 +20,13 @@ from kept.guarantees import AtLeastOnce, AtMostOnce, ExactlyOnce
 from kept.local import Cluster, kafka
 from kept.local.ports import ANY_FREE
 from kept.local.tether import tethered
+from kept.outbox import Outbox
+from kept.outbox.journal import Journal
 from kept.producer import Producer
 from kept.producer.fates import error_of
 from tests.conftest import Eventually
+
+Rule = TypeVar("Rule", AclBinding, AclBindingFilter)
 
 
 @pytest.fixture
@@ -139,23 +145,54 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             yield cluster
 
 
+def no_writing(topic: str, kind: type[Rule]) -> Rule:
+    nobody = ("User:ANONYMOUS", "*", AclOperation.WRITE, AclPermissionType.DENY)
+    return kind(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, *nobody)
+
+
+def forbid_writing(cluster: Cluster, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    for made in admin.create_acls([no_writing(topic, AclBinding)]).values():
+        made.result(30)
+
+
+def allow_writing(cluster: Cluster, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    for gone in admin.delete_acls([no_writing(topic, AclBindingFilter)]).values():
+        gone.result(30)
+
+
+@pytest.mark.parametrize("guarantee", [None, AtLeastOnce()])
+def test_a_relay_without_the_right_to_write_says_so_and_goes_on_when_it_has_it(
+    guarded: Cluster, tmp_path: Path, eventually: Eventually, guarantee: AtLeastOnce | None
+) -> None:
+    allowed, forbidden = (f"test-{uuid.uuid4().hex[:12]}" for _ in range(2))
+    for name in (allowed, forbidden):
+        Topics(guarded.bootstrap).create(name, 1, ExactlyOnce("tests"))
+    forbid_writing(guarded, forbidden)
+    with Outbox(tmp_path / "outbox.db", relay_to=guarded.bootstrap, guarantee=guarantee) as outbox:
+        outbox.send_all([(allowed, "1"), (forbidden, "2"), (allowed, "3")])
+        eventually(lambda: "uthorization" in (outbox.metrics().last_error or ""), "the relay names the right")
+        journal = Journal(tmp_path / "outbox.db")
+        eventually(lambda: "uthorization" in (journal.word() or ""), "and so does the journal")
+        allow_writing(guarded, forbidden)
+        assert outbox.flush(60) == 0
+        assert outbox.metrics().refused == 0
+        eventually(lambda: journal.word() is None, "nothing is in the way any more")
+        journal.close()
+    for name, expected in ((allowed, [b"1", b"3"]), (forbidden, [b"2"])):
+        with Reader(guarded.bootstrap, name, start=Start.BEGINNING) as reader:
+            found = [record.value or b"" for record in reader.to_end()]
+        assert sorted(set(found)) == expected
+        assert guarantee is not None or len(found) == len(expected)
+
+
 def test_a_topic_without_the_right_to_write(guarded: Cluster) -> None:
     """Every guarantee names the right; under exactly-once the others' records are not held up by it."""
     allowed, forbidden = (f"test-{uuid.uuid4().hex[:12]}" for _ in range(2))
     for name in (allowed, forbidden):
         Topics(guarded.bootstrap).create(name, 1, ExactlyOnce("tests"))
-    rule = AclBinding(
-        ResourceType.TOPIC,
-        forbidden,
-        ResourcePatternType.LITERAL,
-        "User:ANONYMOUS",
-        "*",
-        AclOperation.WRITE,
-        AclPermissionType.DENY,
-    )
-    admin = AdminClient({"bootstrap.servers": guarded.bootstrap})
-    for made in admin.create_acls([rule]).values():
-        made.result(30)
+    forbid_writing(guarded, forbidden)
     with Producer(guarded.bootstrap, AtMostOnce()) as producer:
         with pytest.raises(NotPersisted, match="authorization failed") as refused:
             producer.send(forbidden, "x").result(60)

@@ -33,7 +33,9 @@ def test_reporting_commands_have_json(words: tuple[str, ...]) -> None:
     reporting = {("up",), ("status",), ("topics", "create"), ("topics", "list"), ("topics", "describe"), ("send",),
                  ("receive",), ("demo",), ("groups", "list"), ("groups", "describe"), ("groups", "reset"),
                  ("dead-letters", "list"), ("dead-letters", "show"), ("scenes",),
-                 ("outbox", "status"), ("outbox", "inspect")}  # fmt: skip
+                 ("outbox", "status"), ("outbox", "inspect"), ("run",), ("verify", "run"), ("verify", "judge"),
+                 ("verify", "resume"), ("verify", "pipeline"),
+                 *(("pipelines", word) for word in ("list", "show", "replay", "repair"))}  # fmt: skip
     options = {option for parameter in dict(commands(command_line))[words].params for option in parameter.opts}
     assert ("--json" in options) == (words in reporting)
 

@@ -17,7 +17,7 @@ def test_all_names_exist_and_nothing_public_is_missing() -> None:
 
 
 def test_the_door_is_small_and_sorted() -> None:
-    assert len(kept.__all__) <= 27
+    assert len(kept.__all__) <= 31
     assert kept.__all__ == sorted(kept.__all__)
 
 
@@ -34,11 +34,11 @@ def loaded_by(statement: str) -> set[str]:
 
 
 def test_importing_kept_brings_no_client_and_no_engine() -> None:
-    heavy = {"confluent_kafka", "psycopg", "pyspark", "pandas", "rich", "psutil", "click"}
+    heavy = {"confluent_kafka", "psycopg", "pyspark", "pyarrow", "pandas", "rich", "psutil", "click"}
     assert loaded_by("import kept") & heavy == set()
 
 
 def test_help_brings_no_client_and_no_engine() -> None:
-    heavy = {"confluent_kafka", "psycopg", "pyspark", "pandas", "rich", "psutil"}
+    heavy = {"confluent_kafka", "psycopg", "pyspark", "pyarrow", "pandas", "rich", "psutil"}
     statement = "import kept.cli.main\ntry: kept.cli.main.main()\nexcept SystemExit: pass"
     assert loaded_by(statement) & heavy == set()

@@ -10,5 +10,6 @@ def test_what_says_how_a_cluster_is_reached_is_found() -> None:
         "sasl.mechanism": "PLAIN",
         "ssl.ca.location": "ca.pem",
         "broker.address.family": "v4",
+        "reconnect.backoff.max.ms": 500,
     }
     assert connection({**reach, "acks": "all", "transactional.id": "a", "linger.ms": 5}) == reach

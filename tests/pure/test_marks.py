@@ -28,8 +28,14 @@ def test_what_is_not_a_mark_was_written_by_a_stranger(text: str) -> None:
 
 
 def test_a_claim_is_one_generation_on_and_remembers_where_the_last_one_stood() -> None:
-    assert claimed_by(ME, None) == Mark(ME, 1, 0, 0)
-    assert claimed_by(ME, Mark(OTHER, 7, 31, 2)) == Mark(ME, 8, 0, 31)
+    assert claimed_by(ME, None, 1000) == Mark(ME, 1000, 0, 0)
+    assert claimed_by(ME, Mark(OTHER, 7, 31, 2), 1000) == Mark(ME, 8, 0, 31)
+
+
+def test_who_begins_when_the_mark_has_expired_is_above_whoever_sleeps() -> None:
+    asleep = claimed_by(ME, Mark(OTHER, 1_000, 31, 2), 2_000)
+    with pytest.raises(Fenced):
+        refuse_if_succeeded(claimed_by(OTHER, None, 2_000 + 7 * 86_400), asleep)
 
 
 def test_only_a_higher_generation_ends_an_owner() -> None:
@@ -50,7 +56,7 @@ def test_the_mark_tells_what_happened_to_the_last_attempt(
     stands_at = attempt if committed else done_before
     found = Mark(ME, 5, stands_at, 0)
     for number in range(successors):
-        found = claimed_by(str(uuid.UUID(int=10 + number)), found)
+        found = claimed_by(str(uuid.UUID(int=10 + number)), found, 1000)
     told = was_committed(found, Mark(ME, 5, attempt, 0))
     assert told is (committed if successors <= 1 else None)
 

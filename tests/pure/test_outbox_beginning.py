@@ -61,8 +61,8 @@ def test_a_position_survives_its_text_and_a_claim() -> None:
     for reached in (Reached(ME, 0, NO_TAG), Reached(OTHER, 2**62, 2**63 - 1)):
         one = Mark(ME, 1, 2, 3, reached)
         assert read_mark(str(one)) == one
-        assert claimed_by(OTHER, one).reached == reached
+        assert claimed_by(OTHER, one, 1000).reached == reached
         assert one.numbered(4).reached == reached
-    assert claimed_by(ME, None, 9, Reached(ME, 5, NO_TAG)) == Mark(ME, 9, 0, 0, Reached(ME, 5, NO_TAG))
-    assert claimed_by(ME, Mark(OTHER, 3, 4, 0), 9).generation == 9
-    assert claimed_by(ME, Mark(OTHER, 30, 4, 0), 9).generation == 31
+    assert claimed_by(ME, None, 1000, 9, Reached(ME, 5, NO_TAG)) == Mark(ME, 9, 0, 0, Reached(ME, 5, NO_TAG))
+    assert claimed_by(ME, Mark(OTHER, 3, 4, 0), 1000, 9).generation == 9
+    assert claimed_by(ME, Mark(OTHER, 30, 4, 0), 1000, 9).generation == 31

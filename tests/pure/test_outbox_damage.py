@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kept.errors import FixConfiguration, PersonMustLook
+from kept.errors import FixConfiguration, PersonMustLook, SourceChanged
 from kept.outbox import Outbox
 from kept.outbox.backlog import Entry
 from kept.outbox.journal import Journal
@@ -214,6 +214,74 @@ def test_a_file_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
         Outbox(path)
     assert path.read_text() == "dear diary"
     assert sorted(tmp_path.iterdir()) == [path]
+
+
+def put(there: Path, here: Path, *words: str) -> None:
+    """One journal's files in the place of another's."""
+    for word in words:
+        shutil.copy(f"{there}{word}", f"{here}{word}")
+
+
+@pytest.mark.parametrize(
+    "words", [("",), ("", "-wal"), ("-wal",)], ids=["the file", "the file and its log", "the log alone"]
+)
+def test_another_journal_in_its_place_is_not_taken_for_damage(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """Rule 13. Each was left by a process that died, with records in the file and in the log."""
+    (mine, my_records), (other, other_records) = (two_generations(tmp_path / name) for name in ("mine", "other"))
+    identities = [beside(each, "identity").read_text().strip() for each in (mine, other)]
+    here = copied(mine, tmp_path / "here")
+    put(other, here, *words)
+    before = {each.name: each.read_bytes() for each in here.parent.iterdir()}
+    for _ in range(2):
+        with pytest.raises(SourceChanged) as stopped:
+            Outbox(here)
+        assert all(identity in stopped.value.what for identity in identities)
+    assert {each.name: each.read_bytes() for each in here.parent.iterdir()} == before, "nothing was changed"
+    put(mine, here, *words)
+    assert opened(here) == (my_records, None), "the right file, put back"
+    put(other, here, "", "-wal")
+    beside(here, "identity").unlink()
+    assert opened(here) == (other_records, None), "the other one, on purpose"
+    assert beside(here, "identity").read_text().strip() == identities[1]
+
+
+def test_another_journal_in_its_place_is_recognised_though_it_is_damaged(tmp_path: Path) -> None:
+    (mine, _), (other, _) = (two_generations(tmp_path / name) for name in ("mine", "other"))
+    here = copied(mine, tmp_path / "here")
+    put(other, here, "")
+    beside(here, "wal").unlink()
+    flip(here, 2 * PAGE - 3)  # the state's checksum
+    harmed = here.read_bytes()
+    with pytest.raises(SourceChanged, match=beside(other, "identity").read_text().strip()):
+        Outbox(here)
+    assert here.read_bytes() == harmed
+
+
+def test_another_journal_is_not_opened_beside_those_who_have_the_first_one_open(tmp_path: Path) -> None:
+    """Whoever comes second does not check the file again, and still does not write into another journal."""
+    path, other = tmp_path / "outbox.db", tmp_path / "other.db"
+    with Outbox(other) as outbox:
+        outbox.send("t", "other")
+    with Outbox(path) as outbox:
+        outbox.send("t", "mine")
+        path.rename(tmp_path / "moved.db")
+        shutil.copy(other, path)
+        with pytest.raises(SourceChanged, match="is of"):
+            Outbox(path)
+        (tmp_path / "moved.db").rename(path)
+        outbox.send("t", "mine too")
+    assert [entry.value for entry in entries(path)] == [b"mine", b"mine too"]
+
+
+def test_an_identity_file_with_other_words_in_it_loses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "outbox.db"
+    with Outbox(path) as outbox:
+        outbox.send("t", "x")
+    beside(path, "identity").write_text("nonsense\n")
+    with pytest.raises(SourceChanged, match="nonsense"):
+        Outbox(path)
+    beside(path, "identity").unlink()
+    assert [entry.value for entry in entries(path)] == [b"x"]
 
 
 def test_a_file_that_goes_while_it_is_used_is_told_before_it_takes_another_record(tmp_path: Path) -> None:

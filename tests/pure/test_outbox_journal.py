@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import sqlite3
 import struct
 import subprocess
 import sys
@@ -11,17 +13,20 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from kept.errors import DiskFull, Fenced, FixConfiguration, FixMachine, JournalFull, KeptError
 from kept.outbox import Outbox, Sending
+from kept.outbox import journal as journals
 from kept.outbox.journal import Journal
 from kept.outbox.locks import beside
 from kept.outbox.pages import PAGE
-from kept.outbox.rows import pack_headers, unpack_headers
+from kept.outbox.rows import OVERHEAD, pack_headers, packed, unpack_headers
 from kept.progress import keys
+from tests.brokers.programs.outbox_life import dies
 from tests.conftest import Eventually
 from tests.pure.outbox_files import entries
 
@@ -46,7 +51,7 @@ def test_a_record_is_kept_as_it_was_given(path: Path) -> None:
         "a",
         None,
         None,
-        [],
+        (),
         None,
     )
     assert abs((one.timestamp or 0) / 1000 - time.time()) < 60, "the time of the call"
@@ -202,6 +207,21 @@ def test_a_fork_is_refused_and_harms_nobody(path: Path) -> None:
     assert [entry.value for entry in entries(path)] == [b"parent", b"parent again"]
 
 
+def test_closing_after_a_fork_ends_nothing_of_the_parents_and_waits_for_nothing(path: Path) -> None:
+    """The fork comes while the writing thread has its lock; in the child nobody is there to give it back."""
+    with Outbox(path) as outbox:
+        outbox.send("t", "parent")
+        with outbox._appender._lock:
+            child = os.fork()
+            if child == 0:
+                signal.alarm(5)  # ends a child that waits
+                outbox.close()
+                os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        outbox.send("t", "parent again")
+    assert [entry.value for entry in entries(path)] == [b"parent", b"parent again"]
+
+
 FULL_DISK = """
 import resource, sys
 from kept.errors import KeptError
@@ -225,6 +245,39 @@ def test_a_disk_without_room_is_told_and_what_was_kept_stays(path: Path) -> None
     kind, kept = out.split()
     assert kind in {DiskFull.__name__, FixMachine.__name__, "OutcomeUnknown"}
     assert len(entries(path)) in ({int(kept)} if kind != "OutcomeUnknown" else {int(kept), int(kept) + 1})
+
+
+FAILING_DISK = """
+import resource, sqlite3, sys, threading, time
+from pathlib import Path
+from kept.outbox import Outbox, Sending
+path = Path(sys.argv[1])
+outbox, held = Outbox(path), sqlite3.connect(path, isolation_level=None)
+held.execute("BEGIN IMMEDIATE")  # the first batch waits inside its transaction, the others behind it
+settled = [threading.Event() for _ in range(3)]
+batches = []
+for number, event in enumerate(settled):
+    batches.append(outbox.begin([Sending("t", str(number) * 50_000)], event.set))
+    while number == 0 and outbox._appender._waiting:
+        time.sleep(0.001)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+held.execute("ROLLBACK")
+for event in settled:
+    assert event.wait(30)
+print(*(type(batch.fate).__name__ for batch in batches), flush=True)
+try:
+    outbox.send("t", "later")
+except Exception as error:
+    print(type(error).__name__)
+"""
+
+
+def test_only_what_was_begun_when_the_disk_failed_is_in_doubt(path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FAILING_DISK, str(path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.split() == ["OutcomeUnknown", "FixMachine", "FixMachine", "FixMachine"], done.stderr
+    assert len(entries(path)) <= 1
 
 
 def test_a_closed_outbox_says_so(path: Path) -> None:
@@ -299,6 +352,74 @@ def test_large_records_are_read_a_few_at_a_time(path: Path) -> None:
     journal.close()
 
 
+def with_refused(path: Path) -> None:
+    """Ten records, of which the second, fifth and last were refused, and those before the fourth relayed."""
+    with Outbox(path) as outbox:
+        outbox.send_all([("t", str(number), "k", {"h": "v"}, 3, 1_700_000_000_000) for number in range(1, 11)])
+    with closing(Journal(path)) as journal:
+        journal.own(1)
+        for position in (2, 5, 10):
+            journal.refuse(journal.read(position - 1, 1)[0], "no such topic")
+        journal.trim(3)
+
+
+def test_redriven_records_wait_behind_all_others_as_they_were(path: Path) -> None:
+    with_refused(path)
+    with closing(Journal(path)) as journal:
+        before = {each.entry.value: each.entry for each in journal.refused()}
+        assert journal.refused_for() == {"t": 3}
+        assert journal.redrive() == 3
+        assert (journal.refused_count(), journal.lag().records, journal.end()) == (0, 8, 13)
+        assert journal.redrive() == 0
+    found = entries(path)
+    assert [(each.position, each.value) for each in found] == [
+        (4, b"4"), (6, b"6"), (7, b"7"), (8, b"8"), (9, b"9"), (11, b"2"), (12, b"5"), (13, b"10"),
+    ]  # fmt: skip
+    for each in found[-3:]:
+        was = before[each.value]
+        assert each._replace(position=was.position, tag=was.tag) == was
+        assert each.tag != was.tag
+    journal = Journal(path)
+    assert journal.damage is None, "how much waits is counted right"
+    journal.own(2)
+    journal.trim(13)
+    assert (journal.lag().records, journal.lag().bytes) == (0, 0)
+    journal.close()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_redrive_that_is_killed_before_its_commit_has_not_happened(path: Path, when: str) -> None:
+    with_refused(path)
+    child = os.fork()
+    if child == 0:
+        dies({"noting": (journals, "write_state")}, (when, "noting", 1))
+        Journal(path).redrive()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    with closing(Journal(path)) as journal:
+        assert journal.damage is None
+        assert [each.entry.position for each in journal.refused()] == [2, 5, 10]
+        assert journal.redrive() == 3
+    assert len(entries(path)) == 8
+
+
+def test_a_refused_record_that_was_redriven_is_not_brought_back_by_a_salvage(path: Path) -> None:
+    with Outbox(path) as outbox:
+        outbox.send_all([("t", bytes([65 + number]) * 5000) for number in range(8)])
+    with closing(Journal(path)) as journal:
+        journal.own(1)
+        for position in range(1, 9):
+            journal.refuse(journal.read(position - 1, 1)[0], "no such topic")
+        assert journal.redrive() == 8
+        journal.trim(16)
+    content = bytearray(path.read_bytes())
+    content[3] ^= 0xFF
+    path.write_bytes(content)
+    with closing(Journal(path)) as journal:
+        assert journal.damage is not None
+        assert journal.refused_count() == 0
+
+
 def test_purging_what_waits_leaves_no_trace_to_salvage(path: Path) -> None:
     with Outbox(path) as outbox:
         outbox.send_all([("t", f"secret-{number}") for number in range(100)])
@@ -321,3 +442,45 @@ def test_no_error_escapes_the_tree_when_the_folder_is_missing(tmp_path: Path, ev
     with pytest.raises(KeptError, match="no journal"):
         Journal(tmp_path / "outbox.db", create_missing=False)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_of_several_records_are_read_trimmed_and_refused_record_by_record(path: Path, seed: int) -> None:
+    """Against a list: whatever is done, what waits, how much it is, and what the next one to open it finds."""
+    print(f"seed {seed}")
+    dice, wanted, aside, last = random.Random(seed), dict[int, bytes](), dict[int, bytes](), 0
+    for _ in range(6):
+        with Outbox(path) as outbox:
+            for _ in range(dice.randrange(1, 4)):
+                some = [bytes(dice.randrange(2000)) for _ in range(dice.choice([1, 5, 60]))]
+                wanted |= dict(zip(outbox.send_all([("t", value) for value in some]), some, strict=True))
+        journal = Journal(path)
+        assert journal.damage is None
+        journal.own(journal.standing().generation + 1)
+        for position in dice.sample(sorted(wanted), min(3, len(wanted))):
+            (entry,) = journal.read(position - 1, 1)
+            for _ in range(2):
+                journal.refuse(entry, "why")
+            aside[position] = wanted.pop(position)
+        assert {each.entry.position: each.entry.value for each in journal.refused()} == aside
+        last = dice.choice([last, *wanted])
+        journal.trim(last)
+        wanted = {position: value for position, value in wanted.items() if position > last}
+        journal.close()
+        found = entries(path)
+        assert {entry.position: entry.value for entry in found} == wanted
+        assert [entry.position for entry in found] == sorted(wanted)
+        journal = Journal(path)
+        assert journal.damage is None
+        lag, size = journal.lag(), len(packed("t", None, b"", b"", None, 0)) + OVERHEAD
+        assert (lag.records, lag.bytes) == (len(wanted), sum(map(len, wanted.values())) + len(wanted) * size)
+        journal.close()
+
+
+def test_a_journal_of_an_older_form_is_left_alone(path: Path) -> None:
+    with Outbox(path) as outbox:
+        outbox.send("t", "x")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 1")
+    with pytest.raises(FixConfiguration, match="older kept"):
+        Outbox(path)

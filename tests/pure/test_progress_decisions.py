@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -29,15 +30,32 @@ LAST = Batch("query", 7, (Range("payments", 0, 100, 200, 1), Range("payments", 1
 NEXT = Batch("query", 8, (Range("payments", 0, 200, 300, 1), Range("payments", 1, 60, 60, 1)))
 
 
+AFTER_LAST = {("payments", 0): 200, ("payments", 1): 60}
+BEFORE_LAST = {("payments", 0): 100, ("payments", 1): 50}
+FIRST = replace(LAST, batch_id=0)
+
+
 def test_a_first_batch_and_the_next_one_are_written_and_the_same_one_is_skipped() -> None:
-    assert check_batch(NEXT, None) is Verdict.WRITE
-    assert check_batch(NEXT, LAST) is Verdict.WRITE
-    assert check_batch(LAST, LAST) is Verdict.SKIP
+    assert check_batch(FIRST, None, BEFORE_LAST) is Verdict.WRITE
+    assert check_batch(NEXT, LAST.record, AFTER_LAST) is Verdict.WRITE
+    assert check_batch(LAST, LAST.record, AFTER_LAST) is Verdict.SKIP
+
+
+def test_an_election_between_two_attempts_makes_no_other_batch() -> None:
+    elected = replace(LAST, ranges=tuple(replace(each, leader_epoch=9) for each in LAST.ranges))
+    assert check_batch(elected, LAST.record, AFTER_LAST) is Verdict.SKIP
 
 
 def test_a_new_source_partition_may_join() -> None:
     joined = replace(NEXT, ranges=(*NEXT.ranges, Range("payments", 2, 0, 5, 1)))
-    assert check_batch(joined, LAST) is Verdict.WRITE
+    assert check_batch(joined, LAST.record, AFTER_LAST | {("payments", 2): 0}) is Verdict.WRITE
+
+
+def test_a_batch_without_rows_of_its_source_is_known_by_its_number() -> None:
+    """Spark runs one to let out windows that have closed."""
+    closing = replace(NEXT, ranges=())
+    assert check_batch(closing, LAST.record, AFTER_LAST) is Verdict.WRITE
+    assert check_batch(closing, closing.record, AFTER_LAST) is Verdict.SKIP
 
 
 @pytest.mark.parametrize(
@@ -50,13 +68,40 @@ def test_a_new_source_partition_may_join() -> None:
         replace(NEXT, batch_id=3),
         replace(NEXT, ranges=(Range("payments", 0, 201, 300, 1),)),
         replace(NEXT, ranges=(Range("payments", 0, 199, 300, 1),)),
+        replace(NEXT, query_id="other", batch_id=0),
     ],
-    ids=["other end", "other query", "other query next", "number skipped", "number back", "gap", "overlap"],
+    ids=[
+        "other end",
+        "other query",
+        "other query next",
+        "number skipped",
+        "number back",
+        "gap",
+        "overlap",
+        "new query",
+    ],
 )
-def test_any_other_batch_stops(batch: Batch) -> None:
-    verdict = check_batch(batch, LAST)
+def test_any_other_batch_stops_a_plan_with_state(batch: Batch) -> None:
+    verdict = check_batch(batch, LAST.record, AFTER_LAST)
     assert isinstance(verdict, Stop)
     assert isinstance(verdict.error(), ProgressMoved)
+
+
+def test_state_of_which_nothing_is_recorded_stops() -> None:
+    assert isinstance(check_batch(NEXT, None, AFTER_LAST), Stop)
+    stateless_before = replace(LAST, stateful=False).record
+    assert isinstance(check_batch(NEXT, stateless_before, AFTER_LAST), Stop)
+    assert check_batch(replace(NEXT, batch_id=0), stateless_before, AFTER_LAST) is Verdict.WRITE
+
+
+def test_without_state_progress_alone_decides() -> None:
+    plain = replace(NEXT, stateful=False, query_id="other", batch_id=0)
+    assert check_batch(plain, LAST.record, AFTER_LAST) is Verdict.WRITE
+    assert check_batch(replace(LAST, stateful=False), None, AFTER_LAST) is Verdict.SKIP
+    partly = replace(plain, ranges=(Range("payments", 0, 150, 300, 1),))
+    assert isinstance(check_batch(partly, None, AFTER_LAST), Stop)
+    ahead = replace(plain, ranges=(Range("payments", 0, 250, 300, 1),))
+    assert isinstance(check_batch(ahead, None, AFTER_LAST), Stop)
 
 
 names = st.sampled_from("abc")
@@ -66,13 +111,13 @@ names = st.sampled_from("abc")
 def test_staging_is_whole_only_with_every_promised_row(promised: list[str], abandoned: list[str]) -> None:
     counts = {name: promised.count(name) for name in set(promised)}
     strangers = [f"abandoned {name}" for name in abandoned]
-    assert staging_is_whole(counts, strangers + promised)
-    assert not promised or not staging_is_whole(counts, promised[1:])
-    assert not promised or not staging_is_whole(counts, [*promised, promised[0]])
+    assert staging_is_whole(counts, Counter(strangers + promised))
+    assert not promised or not staging_is_whole(counts, Counter(promised[1:]))
+    assert not promised or not staging_is_whole(counts, Counter([*promised, promised[0]]))
 
 
 def test_an_empty_task_is_whole() -> None:
-    assert staging_is_whole({"a": 0}, [])
+    assert staging_is_whole({"a": 0}, {})
 
 
 @given(st.lists(st.sampled_from(Operator)))

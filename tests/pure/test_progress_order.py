@@ -22,6 +22,7 @@ from kept.progress import (
     Step,
     Steps,
     close_range,
+    follow,
     one_chunk,
     seed,
     take_over,
@@ -179,3 +180,17 @@ def test_the_swapped_order_breaks_the_promise(promise: type, moves: tuple[Move, 
         assert anomaly in result.found.outcome.anomalies, str(result)
         again = replay(partial(world, moves=moves), result.found.seed)
         assert again == result.found, "a seed is a schedule"
+
+
+def test_a_further_partition_is_claimed_with_the_generation_that_was_won_and_no_higher() -> None:
+    owner = Owner("p", 3)
+    assert run(follow(owner, tried=False))[1].owner == owner
+    of_a_winner, alike = (Progress(BORN.position, IDENTITY, Owner("p", generation)) for generation in (4, 3))
+    for tried in (False, True):
+        with pytest.raises(Fenced, match="generation 4"):
+            run(follow(owner, tried=tried), of_a_winner)
+    with pytest.raises(Fenced, match="generation 3"):
+        run(follow(owner, tried=False), alike)
+    asked, reached = run(follow(owner, tried=True), alike)
+    assert reached == alike, "the claim before this one got through"
+    assert Move.RECORD_PROGRESS not in [step.move for step in asked]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.errors import Fenced, Gap, KeptError, ProgressLost, ProgressMoved, SourceChanged, UnsoundInput
+from kept.errors import Fenced, Gap, KeptError, ProgressLost, ProgressMoved, SinkChanged, SourceChanged, UnsoundInput
 from kept.progress import (
     Accept,
     Identity,
@@ -62,6 +62,7 @@ def test_what_fits_is_accepted_and_says_what_is_done() -> None:
         (Unsigned(Position("payments", 0, 100)), SOURCE, OWNER, ProgressMoved, "payments[0]@100"),
         (PROGRESS, SOURCE, Owner("another", 4), ProgressMoved, "another"),
         (PROGRESS, SOURCE, replace(OWNER, generation=3), Fenced, "generation 4"),
+        (replace(PROGRESS, owner=replace(OWNER, sink="a@1")), SOURCE, replace(OWNER, sink="a@2"), SinkChanged, "a@1"),
         (
             PROGRESS,
             replace(SOURCE, identity=Identity("cluster-2", "topic-1", 7)),
@@ -97,6 +98,13 @@ def test_each_reason_to_stop_is_named(
     assert type(error) is kind
     assert names in error.what
     assert error.way_out
+
+
+def test_a_sink_that_is_not_known_is_taken_for_the_same() -> None:
+    bound = replace(PROGRESS, owner=replace(OWNER, sink="a@1"))
+    assert check(WANTED, bound, SOURCE, OWNER) == Accept(100, bound)
+    assert check(WANTED, PROGRESS, SOURCE, bound.owner) == Accept(100, PROGRESS)
+    assert advance(PROGRESS, 110, 7, bound.owner).owner.sink == "a@1", "it is adopted"
 
 
 @pytest.mark.parametrize("size", [1, 20])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kept.errors import FixConfiguration
 from kept.verify.proxy import (
+    Answer,
     Api,
     Chance,
     Delay,
@@ -95,6 +96,7 @@ def test_the_first_rule_that_takes_a_frame_hides_it_from_the_next() -> None:
         lambda: Delay(-1),
         lambda: Rule(Api.FETCH, REQUEST, Drop(), at_most=0),
         lambda: Rule(Api.FETCH, RESPONSE, HoldAndReset()),
+        lambda: Rule(Api.FETCH, RESPONSE, Answer(bytes)),
         lambda: KafkaProxy({1: "localhost"}),
         lambda: KafkaProxy({1: "127.0.0.1:9092"}).addresses,
     ],

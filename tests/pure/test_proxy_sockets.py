@@ -13,7 +13,20 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from kept.errors import TryAgain
-from kept.verify.proxy import Api, Delay, Did, Direction, Drop, Duplicate, Hold, HoldAndReset, KafkaProxy, Nth, Rule
+from kept.verify.proxy import (
+    Answer,
+    Api,
+    Delay,
+    Did,
+    Direction,
+    Drop,
+    Duplicate,
+    Hold,
+    HoldAndReset,
+    KafkaProxy,
+    Nth,
+    Rule,
+)
 from kept.verify.proxy.frames import Frame
 from kept.verify.proxy.kafka_frames import KafkaConversation
 from kept.verify.proxy.service import FrameProxy
@@ -164,6 +177,18 @@ def test_drop_delay_and_duplicate(ends: Ends) -> None:
     assert proxy.counts(RESPONSE) == {Api.FETCH: 3}
     actions = [line.did for line in proxy.log if line.kind is not None]
     assert actions == [Did.DROPPED, Did.DELAYED, Did.DUPLICATED, Did.PASSED, Did.PASSED, Did.DISCARDED]
+
+
+def test_a_request_is_answered_in_the_servers_place_if_it_is_about_what_is_meant(ends: Ends) -> None:
+    ours = ends.proxy.add(Rule(Api.FETCH, REQUEST, Answer(lambda _: response(1)), about=lambda frame: b"one" in frame))
+    one, two = request(1, 1, body=b"one"), request(1, 2, body=b"two")
+    ends.client.sendall(one + two)
+    assert receive(ends.client, 8) == response(1)
+    assert receive(ends.server, len(two)) == two
+    ends.server.sendall(response(2))
+    assert receive(ends.client, 8) == response(2)
+    assert ours.caught == 1
+    assert Did.ANSWERED in {line.did for line in ends.proxy.log}
 
 
 def test_a_held_request_is_overtaken_and_its_late_answer_arrives(ends: Ends) -> None:

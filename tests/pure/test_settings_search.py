@@ -197,6 +197,9 @@ WORDS: Mapping[str, Mapping[str, tuple[object, ...]]] = {
         "kafka.check.crcs": FLAGS,
         "kafka.allow.auto.create.topics": FLAGS,
         "kafka.fetch.max.wait.ms": COUNTS,
+        "kafka.default.api.timeout.ms": TIMES,
+        "kafka.request.timeout.ms": TIMES,
+        "fetchOffset.numRetries": COUNTS,
     },
     "sink": {
         "asyncProgressTrackingEnabled": FLAGS,

@@ -22,6 +22,7 @@ from kept.admin.answers import ANSWER_WITHIN, COORDINATOR_MOVES, NO_ANSWER, answ
 from kept.admin.backlog import Backlog, Place, Position, not_yet_counted, spans
 from kept.admin.counting import count
 from kept.admin.logs import Logs
+from kept.coordinator import ask_coordinator
 from kept.errors import FixConfiguration, KeptError, OutcomeUnknown, TryAgain
 
 MOST_OFFSETS_COUNTED = 100_000
@@ -78,6 +79,7 @@ class Groups:
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
+        self._reached_by = {"bootstrap.servers": bootstrap}
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         self.logs = Logs(self._admin)
 
@@ -96,20 +98,28 @@ class Groups:
 
     def describe(self, name: str) -> Group:
         """One group: its state, its coordinator and its members."""
+        if (group := self.find(name)) is None:
+            raise FixConfiguration(f"there is no group {name}", way_out="`kept groups list` shows the groups there are")
+        return group
+
+    def find(self, name: str) -> Group | None:
+        """A group; none when the brokers do not know it, or not any more."""
         if not name:
             raise FixConfiguration("a group has a name", way_out="`kept groups list` shows the groups there are")
         (group,) = self._described([name])
-        if group.state == _DEAD:  # what the brokers say of a group they do not know
-            raise FixConfiguration(f"there is no group {name}", way_out="`kept groups list` shows the groups there are")
-        return group
+        return None if group.state == _DEAD else group  # what the brokers say of a group they do not know
 
     def _described(self, names: Sequence[str]) -> Sequence[Group]:
         if not names:
             return []
 
         def ask(left: float) -> Sequence[ConsumerGroupDescription]:
-            answers = self._admin.describe_consumer_groups([*names], request_timeout=left)
-            return [answers[name].result() for name in names]
+            described = ask_coordinator(
+                self._reached_by,
+                lambda client, timeout: client.describe_consumer_groups([*names], request_timeout=timeout),
+                left,
+            )
+            return [described[name] for name in names]
 
         what = f"group {names[0]} cannot be described" if len(names) == 1 else "the groups cannot be described"
         return [_group(found) for found in answered(ask, what)]
@@ -152,8 +162,14 @@ class Groups:
         request = ConsumerGroupTopicPartitions(name, wanted)
 
         def ask(left: float) -> Sequence[Position]:
-            answers = self._admin.list_consumer_group_offsets([request], require_stable=stable, request_timeout=left)
-            return [_position(found) for found in answers[name].result().topic_partitions]
+            listed = ask_coordinator(
+                self._reached_by,
+                lambda client, timeout: client.list_consumer_group_offsets(
+                    [request], require_stable=stable, request_timeout=timeout
+                ),
+                left,
+            )
+            return [_position(found) for found in listed[name].topic_partitions]
 
         return sorted(answered(ask, f"the positions of group {name} cannot be read"), key=lambda each: each.place)
 
@@ -165,17 +181,9 @@ class Groups:
         tallies = count(self._bootstrap, spans(by_offsets, MOST_OFFSETS_COUNTED), LONGEST_COUNT)
         return [replace(each, tally=tallies.get(each.position.place, each.tally)) for each in by_offsets]
 
-    def move(self, name: str, offsets: Mapping[Place, int], *, signed: bool = False) -> None:
-        """Commit these positions for a group. The brokers refuse while it has members.
-
-        `signed` leaves what was noted with each position, an exactly-once process' signature: it takes the new one
-        for its own then, and goes on from there.
-        """
-        there = {each.place: each.metadata for each in self.positions_at(name, list(offsets))} if signed else {}
-        wanted = [
-            TopicPartition(place.topic, place.partition, offset, there.get(place, ""))
-            for place, offset in offsets.items()
-        ]
+    def move(self, name: str, offsets: Mapping[Place, int], *, note: str = "") -> None:
+        """Commit these positions for a group, and this note with each. The brokers refuse while it has members."""
+        wanted = [TopicPartition(place.topic, place.partition, offset, note) for place, offset in offsets.items()]
         deadline = time.monotonic() + ANSWER_WITHIN
         while True:
             errors = self._moved(name, wanted)
@@ -186,11 +194,33 @@ class Groups:
                 continue
             raise _not_moved(name, errors, partly=len(errors) < len(wanted))
 
+    def delete(self, name: str) -> bool:
+        """Whether it is gone now, also when it never was; False while it has a member."""
+        try:
+            ask_coordinator(
+                self._reached_by,
+                lambda client, timeout: client.delete_consumer_groups([name], request_timeout=timeout),
+                ANSWER_WITHIN,
+            )
+        except KafkaException as failure:
+            error: KafkaError = failure.args[0]
+            if error.code() == KafkaError.NON_EMPTY_GROUP:
+                return False
+            if error.code() != KafkaError.GROUP_ID_NOT_FOUND:
+                raise TryAgain(
+                    f"group {name} was not deleted: {error.str()}", way_out="it is empty, and expires by itself"
+                ) from failure
+        return True
+
     def _moved(self, name: str, wanted: Sequence[TopicPartition]) -> Sequence[KafkaError]:
         request = ConsumerGroupTopicPartitions(name, [*wanted])
         try:
-            answers = self._admin.alter_consumer_group_offsets([request], request_timeout=ANSWER_WITHIN)
-            moved = answers[name].result().topic_partitions
+            answers = ask_coordinator(
+                self._reached_by,
+                lambda client, timeout: client.alter_consumer_group_offsets([request], request_timeout=timeout),
+                ANSWER_WITHIN,
+            )
+            moved = answers[name].topic_partitions
         except KafkaException as failure:
             return [failure.args[0]] * len(wanted)
         return [each.error for each in moved if each.error is not None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable
 
-from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
@@ -14,6 +14,7 @@ from kept.admin.backlog import Bounds, Place
 from kept.errors import FixConfiguration
 
 _A_NEW_TOPIC_IS_KNOWN_WITHIN = 1.0
+ASKED_FOR = 5.0
 
 
 class Logs:
@@ -73,7 +74,12 @@ class Logs:
         question = {TopicPartition(place.topic, place.partition): which for place in places}
 
         def ask(left: float) -> dict[Place, int]:
-            answers = self._admin.list_offsets(question, isolation_level=isolation, request_timeout=left)
-            return {Place(at.topic, at.partition): answer.result().offset for at, answer in answers.items()}
+            within = min(left, ASKED_FOR)
+            answers = self._admin.list_offsets(question, isolation_level=isolation, request_timeout=within)
+            found = {Place(at.topic, at.partition): answer.result().offset for at, answer in answers.items()}
+            if OFFSET_INVALID in found.values():  # how librdkafka 2.16 tells of a leader that has not answered
+                self._admin.list_topics(timeout=within)  # the client looks who leads now
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "a leader has not answered in time"))
+            return found
 
         return answered(ask, "the ends of the logs cannot be read")

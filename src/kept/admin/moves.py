@@ -64,32 +64,37 @@ class Move:
         return None if self.old is None else max(0, self.new - max(self.old, self.bounds.start))
 
 
-def read_target(text: str, now: datetime) -> Target:
-    """What a person typed after --to."""
+def read_target(text: str, now: datetime, option: str = "--to") -> Target:
+    """What a person typed after --to, or another option."""
     if text in (Kind.BEGINNING.value, Kind.END.value):
         return Target(Kind(text))
     if re.fullmatch(r"[0-9]{1,19}", text):
         return Target(Kind.OFFSET, int(text))
     if re.fullmatch(r"[+-][0-9]{1,19}", text):
         return Target(Kind.SHIFT, int(text))
-    return Target(Kind.MOMENT, _milliseconds(text, now))
+    return Target(Kind.MOMENT, _milliseconds(text, now, option))
 
 
-def _milliseconds(text: str, now: datetime) -> int:
+def _milliseconds(text: str, now: datetime, option: str) -> int:
     try:
         moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
     except ValueError:
-        raise FixConfiguration(f"--to {text} is nowhere to go", way_out=_EXAMPLES + _EXAMPLE_TIME) from None
+        raise FixConfiguration(f"{option} {text} is nowhere to go", way_out=_EXAMPLES + _EXAMPLE_TIME) from None
     if moment.tzinfo is None:
         raise FixConfiguration(
-            f"--to {text} does not say in which time zone", way_out=f"write it with its zone: {_EXAMPLE_TIME} or +02:00"
+            f"{option} {text} does not say in which time zone",
+            way_out=f"write it with its zone: {_EXAMPLE_TIME} or +02:00",
         )
     if moment > now:
-        raise FixConfiguration(f"--to {text} lies in the future", way_out="`--to end` skips all that is there now")
+        raise FixConfiguration(
+            f"{option} {text} lies in the future", way_out=f"`{option} end` skips all that is there now"
+        )
     # The first record that is not older: a fraction of a millisecond rounds up, never to a record before it.
     milliseconds = -((_EPOCH - moment) // timedelta(milliseconds=1))
     if milliseconds < 0:
-        raise FixConfiguration(f"--to {text} lies before 1970", way_out="`--to beginning` is the oldest record")
+        raise FixConfiguration(
+            f"{option} {text} lies before 1970", way_out=f"`{option} beginning` is the oldest record"
+        )
     return milliseconds
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Generator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from contextvars import copy_context
 from typing import Any
 
 from kept.aio.worker import Worker
+from kept.errors import KeptError
 from kept.guarantees import Guarantee
 from kept.producer import Delivery as Handle
 from kept.producer import Producer as Blocking
 from kept.producer import Receipt
+from kept.producer.inside import INSIDE
 
 MOST_UNDER_WAY = 50_000
 """Half of what the client's own buffer takes: the loop is never blocked by a full one."""
@@ -32,6 +35,7 @@ class Delivery:
 
     def __await__(self) -> Generator[Any, None, Receipt]:
         if not self._handle.settled:
+            self._handle.refuse_inside()
             yield from self._producer.settled(self._handle).__await__()
         return self._handle.result(0)
 
@@ -55,13 +59,15 @@ class Producer:
         return Delivery(handle, self)
 
     async def _room(self) -> None:
-        self._forget_settled()
+        """Until the client has fewer; what it has reported inside a transaction has no fate yet, and leaves room."""
+        self._forget_reported()
         while len(self._under_way) >= MOST_UNDER_WAY:
-            await self.settled(self._under_way[0])
-            self._forget_settled()
+            await self._worker.call(_bring_in, self._under_way[:1])
+            await asyncio.sleep(LOOKED_FOR_EVERY)
+            self._forget_reported()
 
-    def _forget_settled(self) -> None:
-        self._under_way = [handle for handle in self._under_way if not handle.settled]
+    def _forget_reported(self) -> None:
+        self._under_way = [handle for handle in self._under_way if handle.under_way]
 
     def settled(self, handle: Handle) -> asyncio.Future[None]:
         """A future that is done when the record's fate is known."""
@@ -85,14 +91,20 @@ class Producer:
     @asynccontextmanager
     async def transaction(self, *, within: float = 60.0) -> AsyncIterator[None]:
         """All or nothing, across topics and partitions: commits when the block is left, aborts when it raises."""
-        block = self._blocking.transaction(within=within)
-        await self._worker.call(block.__enter__)
+        block = _Block(self._blocking.transaction(within=within))
+        context = copy_context()
+        try:
+            await _to_its_end(self._worker.begin(context.run, block.enter))
+        except asyncio.CancelledError:
+            await _to_its_end(self._worker.begin(block.roll_back))
+            raise
+        INSIDE.set(context.get(INSIDE, ()))  # the worker's thread has entered the block, and the caller is inside
         try:
             yield
         except BaseException as error:
-            await self._worker.call(block.__exit__, type(error), error, error.__traceback__)
+            await _to_its_end(self._worker.begin(block.leave, error))
             raise
-        await self._worker.call(block.__exit__, None, None, None)
+        await _to_its_end(self._worker.begin(block.leave, None))
 
     async def flush(self, timeout: float = 60.0) -> int:
         """Wait until nothing is under way; how many records still are when the time is over."""
@@ -120,6 +132,37 @@ class Producer:
             if self._looking is not None:
                 self._looking.cancel()
             self._worker.close()
+
+
+async def _to_its_end(begun: asyncio.Future[Any]) -> None:
+    """Cancelled, it is waited for all the same: nothing may be sent into a transaction that is about to end."""
+    try:
+        await asyncio.shield(begun)
+    except asyncio.CancelledError:
+        await asyncio.wait([begun])
+        raise
+
+
+class _Block:
+    """A transaction of the blocking producer, entered and left in the worker's thread."""
+
+    def __init__(self, transaction: AbstractContextManager[None]) -> None:
+        self._transaction = transaction
+        self._is_entered = False
+
+    def enter(self) -> None:
+        self._transaction.__enter__()
+        self._is_entered = True
+
+    def leave(self, error: BaseException | None) -> None:
+        trace = None if error is None else error.__traceback__
+        self._transaction.__exit__(None if error is None else type(error), error, trace)
+
+    def roll_back(self) -> None:
+        """Whoever entered it was cancelled meanwhile, and is not inside: what was sent since is told of the abort."""
+        if self._is_entered:
+            with suppress(KeptError):  # a successor is told of by the next call
+                self.leave(asyncio.CancelledError())
 
 
 def _bring_in(handles: list[Handle]) -> None:

@@ -213,19 +213,27 @@ def reset(
     """Show what moving a group's positions would do; with --yes, move them.
 
     The group must have no members. What is read again or skipped is told as upper bounds: offsets are counted,
-    not records. A time means the first record that is not older.
+    not records. A time means the first record that is not older. A group whose progress has expired or was deleted
+    is given one anew; with --break-exactly-once each position is signed, so that its process goes on from there.
     """
     from kept.admin.groups import Groups, has_members
 
     _refuse_what_is_ours(group, topic, break_exactly_once=break_exactly_once)
-    cluster = Groups(target.address(bootstrap))
-    members = cluster.describe(group).members
-    moves = _planned(cluster, group, cluster.logs.chosen(topic, partitions), to)
-    changes = {move.place: move.new for move in moves if move.new != move.old}
+    address = target.address(bootstrap)
+    cluster = Groups(address)
+    found = cluster.find(group)
+    if found is None and not _was_born(address, group, topic):
+        found = cluster.describe(group)  # a name that was never used, or mistyped: that is told
+    members = () if found is None else found.members
+    positions = cluster.settled_positions_at(group, cluster.logs.chosen(topic, partitions))
+    moves = _planned(cluster, positions, to)
+    note = _signature(address, topic) if break_exactly_once else ""
+    other = {each.place for each in positions if each.metadata != note}  # the same offset of another topic, say
+    changes = {move.place: move.new for move in moves if move.new != move.old or move.place in other}
     if yes and members:
         raise has_members(group)
     if yes and changes:
-        cluster.move(group, changes, signed=break_exactly_once)
+        cluster.move(group, changes, note=note)
     if as_json:
         print_json({"group": group, "topic": topic, "carried_out": yes, "partitions": [_shown(m) for m in moves]})
     else:
@@ -253,11 +261,26 @@ def _refuse_what_is_ours(group: str, topic: str, *, break_exactly_once: bool) ->
         )
 
 
-def _planned(cluster: Groups, group: str, places: Sequence[Place], to: str) -> list[Move]:
+def _was_born(address: str, group: str, topic: str) -> bool:
+    """Whether a group that the brokers do not know is known to have read the topic: then its progress is lost."""
+    from kept.consumer.births import Births
+    from kept.consumer.sources import Sources
+
+    reached_by = {"bootstrap.servers": address, "log_level": 0}
+    return bool(Births(reached_by, group, Sources(reached_by)).glance(topic))
+
+
+def _signature(address: str, topic: str) -> str:
+    from kept.consumer.sources import Sources, signature
+
+    return signature(Sources({"bootstrap.servers": address, "log_level": 0}).topic_ids([topic])[topic])
+
+
+def _planned(cluster: Groups, positions: Sequence[Position], to: str) -> list[Move]:
     from kept.admin.moves import Kind, Spot, plan, read_target
 
     where = read_target(to, datetime.now(timezone.utc))
-    positions = cluster.settled_positions_at(group, places)
+    places = [each.place for each in positions]
     bounds = cluster.logs.bounds(places)
     moments = cluster.logs.since(places, where.number) if where.kind is Kind.MOMENT else {}
     return plan(where, [Spot(each, bounds[each.place], moments.get(each.place)) for each in positions])

@@ -17,13 +17,16 @@ from kept.cli.groups import groups
 from kept.cli.logs import logs
 from kept.cli.outbox import outbox
 from kept.cli.output import print_json
+from kept.cli.pipelines import pipelines
 from kept.cli.prepare import prepare
 from kept.cli.receive import receive
+from kept.cli.run import run
 from kept.cli.scenes import scenes
 from kept.cli.send import send
 from kept.cli.status import status
 from kept.cli.topics import topics
 from kept.cli.up import up
+from kept.cli.verify import verify
 from kept.errors import KeptError
 
 
@@ -53,8 +56,8 @@ def kept() -> None:
 
 
 for command in (
-    up, down, status, logs, broker, postgres, topics, send, receive, groups, dead_letters, outbox, demo, scenes,
-    prepare,
+    up, down, status, logs, broker, postgres, topics, send, receive, groups, dead_letters, outbox, run, pipelines, demo,
+    scenes, verify, prepare,
 ):  # fmt: skip
     kept.add_command(command)
 

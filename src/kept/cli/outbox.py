@@ -1,4 +1,4 @@
-"""`kept outbox`: init, status, relay, inspect, purge; of a journal on disk, or of an outbox in Postgres."""
+"""`kept outbox`: init, status, relay, inspect, redrive, purge; of a journal on disk, or of an outbox in Postgres."""
 
 from __future__ import annotations
 
@@ -67,6 +67,7 @@ def status(place: Path | target.Dsn, as_json: bool) -> None:
             "end": state.end,
             "relay_generation": state.generation,
             "relay_at_work": _is_relayed(place),
+            "relay_error": journal.word(),
             "refused": journal.refused_count(),
             "damages": [damage._asdict() for damage in damages],
         }
@@ -144,6 +145,28 @@ def inspect(place: Path | target.Dsn, only_refused: bool, most: int, as_json: bo
         print_table(["position", "topic", "key", "bytes", "time", "refused"], rows)
     else:
         say("nothing waits, and nothing was refused")
+
+
+@outbox.command()
+@outbox_place
+@click.option("--yes", is_flag=True, help="Do it. Without this, only what would be done is told.")
+def redrive(place: Path | target.Dsn, yes: bool) -> None:
+    """Put the refused records back, behind all that waits, so that a relay sends them; once their topic is there, say.
+
+    All of them or none, in one transaction of the outbox, and each once: a relay may be at work meanwhile. They come
+    after what was sent since, also of the same key. What the brokers still refuse is set aside again.
+    """
+    with _opened(place) as backlog:
+        pending = backlog.refused_for()
+        if not pending:
+            say(f"nothing was refused in {backlog.name}")
+            return
+        for topic, count in sorted(pending.items()):
+            click.echo(f"{'putting' if yes else 'would put'} back {count} for {topic}")
+        if not yes:
+            say("nothing was put back: --yes does it")
+            return
+        click.echo(f"{backlog.redrive()} wait to be relayed again")
 
 
 @outbox.command()

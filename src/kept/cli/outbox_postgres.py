@@ -46,6 +46,7 @@ def show_status(dsn: Dsn, *, as_json: bool) -> None:
             "end": backlog.end(),
             "relay_generation": standing.generation,
             "relay_at_work": health.relay_at_work,
+            "relay_error": health.relay_error,
             "refused": backlog.refused_count(),
             "without_a_position": health.without_a_position,
             "held_up_by": health.held_up_by,

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -23,14 +23,15 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def print_line(line: bytes) -> bool:
+def print_line(line: bytes, out: TextIO | None = None) -> bool:
     """One line of a result, at once; False when its reader has left, and then nothing more is printed."""
+    out = sys.stdout if out is None else out
     try:
-        sys.stdout.buffer.write(line + b"\n")
-        sys.stdout.buffer.flush()
+        out.buffer.write(line + b"\n")
+        out.buffer.flush()
     except BrokenPipeError:
         # Python flushes once more at its end, and would complain there.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
         return False
     return True
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -53,7 +52,6 @@ class Consuming:
             start=Start.BEGINNING if from_beginning else Start.END,
         )
         self._done = 0
-        self._heard = time.monotonic()
 
     def run(self, effect: Effect, *, most: int | None, idle: float | None) -> None:
         exactly_once = isinstance(self._promise, ExactlyOnce)
@@ -102,7 +100,6 @@ class Consuming:
 
     def _copy(self, topic: str, dead_letters: str | None) -> None:
         def copy(record: Record) -> Output:
-            self._heard = time.monotonic()
             return Output(topic, record.value, record.key, list(record.headers))
 
         self._consumer.into_kafka(copy, dead_letters=dead_letters)
@@ -112,7 +109,6 @@ class Consuming:
 
     def _count(self, most: int | None) -> None:
         self._done += 1
-        self._heard = time.monotonic()
         if self._done == most:
             self._consumer.stop()
 
@@ -122,11 +118,10 @@ class Consuming:
 
         def watch() -> None:
             while seconds is not None and not over.wait(0.1):
-                if time.monotonic() - self._heard > seconds:
+                if self._consumer.idle_for > seconds:
                     self._consumer.stop()
                     return
 
-        self._heard = time.monotonic()
         watching = threading.Thread(target=watch, daemon=True)
         watching.start()
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +10,9 @@ import click
 
 from kept.errors import FixConfiguration
 from kept.guarantees.levels import WORDS
+from kept.pipelines.references import plain
 
+__all__ = ["Dsn", "Place", "address", "bootstrap", "directory", "dsn", "guarantee", "plain"]
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 directory = click.option(
@@ -52,22 +53,6 @@ def address(given: str | None) -> str:
             way_out="`kept up` starts one, or name yours with --bootstrap HOST:PORT",
         )
     return found.bootstrap
-
-
-def plain(secret: str) -> str:
-    """What was given, or what the environment variable or the file holds that it names: no secret on a command line."""
-    kind, _, where = secret.partition(":")
-    if kind == "env":
-        found = os.environ.get(where)
-        if not found:
-            raise FixConfiguration(f"the environment variable {where} is not set", way_out=f"export {where}=...")
-        return found
-    if kind == "file":
-        try:
-            return Path(where).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise FixConfiguration(f"{where} cannot be read: {error}", way_out="name a file that holds it") from error
-    return secret
 
 
 class Dsn(str):

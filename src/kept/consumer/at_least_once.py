@@ -10,7 +10,8 @@ from contextlib import suppress
 from kept.consumer.batch import Batch
 from kept.consumer.beginning import Beginning
 from kept.consumer.hand import Hand
-from kept.consumer.membership import Membership, Next, after, at
+from kept.consumer.identities import Identities
+from kept.consumer.membership import Membership
 from kept.consumer.policies import (
     Asynchronously,
     Policy,
@@ -18,6 +19,7 @@ from kept.consumer.policies import (
     seconds_between,
     together,
 )
+from kept.consumer.positions import Next, after, at
 from kept.consumer.records import Place, Record
 from kept.errors import Fenced, KeptError, TryAgain
 
@@ -33,8 +35,10 @@ RECORDED_BEFORE_GIVEN_AWAY_WITHIN = 10.0
 class AtLeastOnceLoop:
     """Hands records out; one is done when the next is asked for, and progress follows by the policy."""
 
-    def __init__(self, member: Membership, policy: Policy, beginning: Beginning) -> None:
+    def __init__(self, member: Membership, policy: Policy, beginning: Beginning, identities: Identities) -> None:
         self._member = member
+        self._identities = identities
+        member.note, member.doubted = identities.note, identities.doubt
         self._policy = policy
         self._beginning = beginning
         self._hand = Hand()
@@ -83,19 +87,20 @@ class AtLeastOnceLoop:
     def stopping(self) -> bool:
         return self._stopping
 
-    def owns(self, record: Record) -> bool:
-        return record.place in self._member.owned
-
     def stop(self) -> None:
         self._stopping = True
         self._look_at = 0.0
 
-    def wait(self, seconds: float) -> None:
-        """Stay a member for so long, or until `stop`."""
+    def wait(self, seconds: float, record: Record) -> bool:
+        """Stay a member for so long, or until `stop`; whether the record that was handed out is still ours to do.
+
+        A partition that went and came back does not make it ours again: others may have gone on behind it.
+        """
         deadline = time.monotonic() + seconds
-        while (left := deadline - time.monotonic()) > 0 and not self._stopping:
+        while (left := deadline - time.monotonic()) > 0 and not self._stopping and self._hand.has_next(record):
             self._serve()
             time.sleep(min(left, IDLE))
+        return not self._stopping and self._hand.has_next(record)
 
     def reposition(self, positions: Mapping[Place, Next]) -> None:
         """Go on from elsewhere, and record that as the progress."""
@@ -120,7 +125,10 @@ class AtLeastOnceLoop:
             self._member.leave()
 
     def assigned(self, places: Sequence[Place]) -> Mapping[Place, Next]:
-        return self._beginning.positions(places)
+        self._identities.came(places, self._member.owned)
+        positions = self._beginning.positions(places)
+        self._identities.refuse_foreign(positions)
+        return positions
 
     def revoked(self, places: Sequence[Place]) -> None:
         with suppress(KeptError):  # the next owner does again what could not be recorded
@@ -177,6 +185,7 @@ class AtLeastOnceLoop:
         """Between two records: what is due?"""
         if self._closed:
             return
+        self._identities.look()
         now = time.monotonic()
         if self._is_due(now):
             if isinstance(self._policy, Asynchronously):

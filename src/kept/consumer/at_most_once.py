@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from kept.consumer.batch import Batch
 from kept.consumer.beginning import Beginning
 from kept.consumer.hand import Hand
-from kept.consumer.membership import Membership, Next, after, at
+from kept.consumer.identities import Identities
+from kept.consumer.membership import Membership
 from kept.consumer.policies import Asynchronously, Policy, together
+from kept.consumer.positions import Next, after, at
 from kept.consumer.records import Place, Record
 from kept.errors import Fenced, FixConfiguration, KeptError, TryAgain
 
@@ -27,8 +30,10 @@ class AtMostOnceLoop:
     end: their progress is set back, so that only a crash loses any.
     """
 
-    def __init__(self, member: Membership, policy: Policy, beginning: Beginning) -> None:
+    def __init__(self, member: Membership, policy: Policy, beginning: Beginning, identities: Identities) -> None:
         self._member = member
+        self._identities = identities
+        member.note, member.doubted = identities.note, identities.doubt
         self._beginning = beginning
         self._together = together(policy)
         self._on_failure = policy.on_failure if isinstance(policy, Asynchronously) else None
@@ -68,7 +73,9 @@ class AtMostOnceLoop:
             batch = Batch(hand.records[hand.at : hand.at + most])
             hand.at += len(batch)
             yield batch
-            if batch.is_partial:
+            if batch.unseen:
+                hand.at -= len(batch)
+            elif batch.is_partial:
                 raise FixConfiguration(
                     "at-most-once acknowledges nothing: a record is done before it is handed out",
                     way_out="leave the batch without acknowledging, or choose at-least-once",
@@ -80,18 +87,16 @@ class AtMostOnceLoop:
     def stopping(self) -> bool:
         return self._stopping
 
-    def owns(self, record: Record) -> bool:  # noqa: ARG002 - committed before it was handed out: ours, whoever owns it
-        return True
-
     def stop(self) -> None:
         self._stopping = True
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds: float, record: Record) -> bool:  # noqa: ARG002 - committed: ours, whoever owns it now
         """Stay a member for so long, or until `stop`."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0 and not self._stopping:
             self._serve()
             time.sleep(min(left, IDLE))
+        return not self._stopping
 
     def reposition(self, positions: Mapping[Place, Next]) -> None:  # noqa: ARG002 - refused, whatever they are
         raise FixConfiguration(
@@ -118,7 +123,10 @@ class AtMostOnceLoop:
         """What is in hand of these is from before they were lost: others went on behind it, it cannot be un-read."""
         self._hand.put_back(places)
         self._pending = [record for record in self._pending if record.place not in places]
-        return self._beginning.positions(places)
+        self._identities.came(places, self._member.owned)
+        positions = self._beginning.positions(places)
+        self._identities.refuse_foreign(positions)
+        return positions
 
     def revoked(self, places: Sequence[Place]) -> None:
         self._un_read(places)
@@ -159,6 +167,7 @@ class AtMostOnceLoop:
         """Between two records: the member is heard of, however long they take."""
         if self._closed:
             return
+        self._identities.look()
         if self._aside:
             self._put_aside()
         if not self._hand.empty():
@@ -173,6 +182,7 @@ class AtMostOnceLoop:
 
     def _refill(self) -> None:
         """Bring committed records into the hand."""
+        self._identities.look()
         self._unsettled = True
         if not self._asynchronous:
             self._commit(self._taken(IDLE))
@@ -246,22 +256,21 @@ class AtMostOnceLoop:
         time.sleep(BETWEEN_TRIES)
 
     def _un_read(self, places: Sequence[Place]) -> dict[Place, Next]:
-        """Set the progress of these partitions back to the first record that was not handed out."""
+        """Set the progress of these partitions back to the first record that was not handed out.
+
+        Once that was asked for, these records are out of our hands, whatever the answer: it may be about the second
+        time that the client asked, when a new owner has done them already.
+        """
         waiting = [*self._hand.records[self._hand.at :], *self._pending]
         back = {place: at(record) for place, record in _first(waiting).items() if place in places}
         ahead = {place: at(record) for place, record in _first(self._ahead).items() if place in places}
         self._ahead = [record for record in self._ahead if record.place not in places]
-        try:
+        if back and not self._member.is_member:
+            return ahead  # nobody is asked, so nothing is set back: they stay ours to hand out
+        self._forget(places)
+        with suppress(KeptError):
             if back:
                 self._member.commit(back)
-        except Fenced:
-            return ahead  # certainly not set back: they stay ours to hand out
-        except KeptError:
-            pass  # nobody knows: to hand them out might be the second time
-        except BaseException:
-            self._forget(places)
-            raise
-        self._forget(places)
         return {**ahead, **back}
 
     def _forget(self, places: Sequence[Place]) -> None:

@@ -20,6 +20,8 @@ class Batch(Sequence[Record]):
     def __init__(self, records: list[Record]) -> None:
         self._records = records
         self._acknowledged: set[int] | None = None
+        self.unseen = False
+        """Nobody got it: leaving it makes nothing done, and it is still to be handed out."""
 
     def acknowledge(self, *records: Record) -> None:
         """These are done, in whatever order."""
@@ -39,11 +41,13 @@ class Batch(Sequence[Record]):
 
     @property
     def is_partial(self) -> bool:
-        """Whether records are acknowledged one by one."""
-        return self._acknowledged is not None
+        """Whether some of it may be left, because records are acknowledged one by one or nobody saw any."""
+        return self.unseen or self._acknowledged is not None
 
     def left(self) -> list[Record]:
         """The records that are not done, if the batch is left now."""
+        if self.unseen:
+            return list(self._records)
         if self._acknowledged is None:
             return []
         return [record for record in self._records if id(record) not in self._acknowledged]

@@ -10,11 +10,11 @@ from datetime import datetime
 from itertools import takewhile
 from typing import TypeAlias
 
-from confluent_kafka import KafkaException, TopicPartition
-
+from kept.consumer.asking import ANSWER_WITHIN
 from kept.consumer.births import Births
-from kept.consumer.faults import reading_error
-from kept.consumer.membership import ANSWER_WITHIN, Membership, Next
+from kept.consumer.faults import set_position
+from kept.consumer.membership import Membership
+from kept.consumer.positions import Next
 from kept.consumer.reading import Start
 from kept.consumer.records import Place
 from kept.errors import Fenced, ProgressLost, TryAgain
@@ -79,11 +79,12 @@ class Beginning:
         if lost := [number for _, number in missing if number < born]:
             raise ProgressLost(
                 f"no progress is recorded for partitions {lost} of {topic}, though there is for others",
-                way_out="find who deleted it; set it by hand: `kept groups reset`",
+                way_out="find who deleted it; set it where the effects end: "
+                f"`{set_position(self._births.group, topic, lost[0])}`",
             )
         for place in missing:
             logger.warning("%s[%d] is new to the group: it is read from its beginning", *place)
-        return {**there, **self._seed({place: Next(self._member.ends(place)[0]) for place in missing})}
+        return {**there, **self._seed(_positions(self._member.first_offsets(missing)))}
 
     def _birth(self, topic: str, everywhere: Sequence[Place], places: Sequence[Place]) -> dict[Place, Next]:
         if self._births is not None:
@@ -121,23 +122,9 @@ class Beginning:
 
     def starts(self, places: Sequence[Place]) -> dict[Place, Next]:
         if isinstance(self._start, datetime):
-            return self._at_time(places, self._start)
-        which = 1 if self._start is Start.END else 0
-        return {place: Next(self._member.ends(place)[which]) for place in places}
-
-    def _at_time(self, places: Sequence[Place], moment: datetime) -> dict[Place, Next]:
-        milliseconds = int(moment.timestamp() * 1000)
-        asked = [TopicPartition(topic, number, milliseconds) for topic, number in places]
-        try:
-            answers = self._member.client.offsets_for_times(asked, timeout=ANSWER_WITHIN)
-        except KafkaException as failure:
-            raise reading_error(failure.args[0], places[0][0]) from failure
-        return {
-            (answer.topic, answer.partition): Next(
-                answer.offset if answer.offset >= 0 else self._member.ends((answer.topic, answer.partition))[1]
-            )
-            for answer in answers
-        }
+            return _positions(self._member.offsets_since(self._start, places))
+        at_end = self._start is Start.END
+        return _positions((self._member.end_offsets if at_end else self._member.first_offsets)(places))
 
     def _committed(self, places: Sequence[Place]) -> dict[Place, Next | None]:
         """What is recorded; a coordinator that has just moved is asked again."""
@@ -149,3 +136,7 @@ class Beginning:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
+
+
+def _positions(offsets: Mapping[Place, int]) -> dict[Place, Next]:
+    return {place: Next(offset) for place, offset in offsets.items()}

@@ -15,10 +15,12 @@ from kept.consumer.beginning import Beginning, From
 from kept.consumer.births import Births
 from kept.consumer.graveyard import Graveyard
 from kept.consumer.handling import handle_all
+from kept.consumer.identities import Identities
 from kept.consumer.into_kafka import IntoKafkaLoop, Transform
-from kept.consumer.membership import Membership, Next
+from kept.consumer.membership import Membership
 from kept.consumer.outgoing import Outgoing
 from kept.consumer.policies import AfterBatch, Every, Policy
+from kept.consumer.positions import Next
 from kept.consumer.reading import Start
 from kept.consumer.records import Place, Record
 from kept.consumer.retrying import Giving, Retry
@@ -83,7 +85,7 @@ class Consumer:
             {"log_level": 0, "fetch.queue.backoff.ms": FETCHED_AGAIN, **settings, "bootstrap.servers": bootstrap},
             _names(topics),
         )
-        self._loop: Loop | None = _plain_loop(self._member, guarantee, commit, self._beginning)
+        self._loop: Loop | None = self._plain_loop(commit)
         self._joined = False
         self._closed = False
 
@@ -184,6 +186,11 @@ class Consumer:
         """The partitions that are ours at the moment, as (topic, number)."""
         return frozenset(self._member.owned)
 
+    @property
+    def idle_for(self) -> float:
+        """For so many seconds no record came, though the loop had nothing else to do. From any thread."""
+        return self._member.idle_for
+
     def pause(self, *places: Place) -> None:
         """Hand out nothing of these partitions, of any when none is named, until `resume`.
 
@@ -198,9 +205,14 @@ class Consumer:
         self._plain()
         self._member.resume(places)
 
-    def replay(self, positions: Mapping[Place, int]) -> None:
-        """Go on from these offsets, back or forth, and record that as the progress. At-least-once only."""
+    def replay(self, positions: Mapping[Place, int] | datetime) -> None:
+        """Go on from these offsets, back or forth, and record that as the progress. At-least-once only.
+
+        A time, with its zone, means the first record that is not older, in every partition that is ours.
+        """
         loop = self._plain()
+        if isinstance(positions, datetime):
+            positions = self._member.offsets_since(positions, sorted(self._member.owned))
         for place, offset in positions.items():
             self._refuse_position(place, offset)
         loop.reposition({place: Next(offset) for place, offset in positions.items()})
@@ -239,7 +251,7 @@ class Consumer:
                 f"{place} is not ours at the moment: {sorted(self._member.owned)} are",
                 way_out="replay a partition of `partitions`, inside the loop",
             )
-        first, end = self._member.ends(place)
+        first, end = self._member.first_offsets([place])[place], self._member.end_offsets([place])[place]
         if not first <= offset <= end:
             raise FixConfiguration(
                 f"{place} has no offset {offset}", way_out=f"its records are {first} to {end - 1}; {end} is its end"
@@ -252,10 +264,17 @@ class Consumer:
             self._member.join(loop)
             self._joined = True
 
-    def _beginning(self) -> Beginning:
+    def _plain_loop(self, policy: Policy | None) -> Plain | None:
+        checked = _checked_policy(self.guarantee, policy)
+        if isinstance(self.guarantee, ExactlyOnce):
+            return None
+        sources = Sources(self._plain_settings, self._member.asking)
+        kind = AtLeastOnceLoop if isinstance(self.guarantee, AtLeastOnce) else AtMostOnceLoop
+        return kind(self._member, checked, self._beginning(sources), Identities(sources, self.group))
+
+    def _beginning(self, sources: Sources) -> Beginning:
         if isinstance(self.guarantee, AtLeastOnce) and self._start is Start.BEGINNING:
             return Beginning(self._member, self._start, None)
-        sources = Sources(self._plain_settings)
         return Beginning(self._member, self._start, Births(self._plain_settings, self.group, sources))
 
     def _into_kafka_loop(
@@ -296,30 +315,22 @@ def _in_use() -> FixConfiguration:
     )
 
 
-def _plain_loop(
-    member: Membership, guarantee: Guarantee, policy: Policy | None, beginning: Callable[[], Beginning]
-) -> Plain | None:
+def _checked_policy(guarantee: Guarantee, policy: Policy | None) -> Policy:
     if policy is not None and not isinstance(policy, Policy):
         raise FixConfiguration(
             f"{policy!r} is no policy", way_out="choose Every(), AfterEach(), AfterBatch() or Asynchronously()"
         )
-    match guarantee:
-        case AtLeastOnce():
-            return AtLeastOnceLoop(member, policy or Every(), beginning())
-        case AtMostOnce():
-            if isinstance(policy, Every):
-                raise FixConfiguration(
-                    "at-most-once records progress before each record or batch, not by the clock",
-                    way_out="choose AfterEach(), AfterBatch(records) or Asynchronously()",
-                )
-            return AtMostOnceLoop(member, policy or AfterBatch(), beginning())
-        case ExactlyOnce():
-            if policy is not None:
-                raise FixConfiguration(
-                    "exactly-once commits progress with the effect: there is no policy to choose",
-                    way_out="leave `commit` out",
-                )
-            return None
+    if isinstance(guarantee, AtMostOnce) and isinstance(policy, Every):
+        raise FixConfiguration(
+            "at-most-once records progress before each record or batch, not by the clock",
+            way_out="choose AfterEach(), AfterBatch(records) or Asynchronously()",
+        )
+    if isinstance(guarantee, ExactlyOnce) and policy is not None:
+        raise FixConfiguration(
+            "exactly-once commits progress with the effect: there is no policy to choose",
+            way_out="leave `commit` out",
+        )
+    return policy or (AfterBatch() if isinstance(guarantee, AtMostOnce) else Every())
 
 
 def _names(topics: str | Sequence[str]) -> list[str]:

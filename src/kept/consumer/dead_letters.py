@@ -8,7 +8,7 @@ from kept.consumer.records import Headers, Place, Record
 from kept.errors import FixConfiguration
 
 PREFIX = "kept.dead."
-_LONGEST_REASON = 1000
+LONGEST_REASON = 1000
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class DeadLetter:
 
 def bury(record: Record, error: BaseException, group: str) -> DeadLetter:
     """The letter for a record that its effect, or the sink, will not take."""
-    reason = f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
+    reason = f"{type(error).__name__}: {error}"[:LONGEST_REASON]
     return DeadLetter(
         record.topic,
         record.partition,

@@ -69,6 +69,12 @@ def is_passing(error: KafkaError) -> bool:
     return not error.fatal() and (error.retriable() or error.code() in _PASSING)
 
 
+def is_cut(error: KafkaError) -> bool:
+    """Whether the log was cut below what had been read. librdkafka tells it as a reset that is not allowed."""
+    reset = error.code() == KafkaError._AUTO_OFFSET_RESET
+    return error.code() == KafkaError._LOG_TRUNCATION or (reset and "truncation" in error.str())
+
+
 def is_out_of_range(error: KafkaError) -> bool:
     """Whether the log does not have the offset that was asked for, or not any more."""
     return error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
@@ -91,11 +97,17 @@ def group_reset(group: str, place: tuple[str, int], _first: int) -> str:
     return f"kept groups reset {group} --topic {topic} --partition {partition} --to beginning --yes{sure}"
 
 
+def set_position(group: str, topic: str, partition: int | None = None) -> str:
+    """The command by which a person records where a group goes on; without --yes it only shows what it would do."""
+    sure = " --break-exactly-once" if group.startswith("kept.") else ""
+    which = "" if partition is None else f" --partition {partition}"
+    return f"kept groups reset {group} --topic {topic}{which} --to WHERE{sure} --yes"
+
+
 def reading_error(error: KafkaError, topic: str) -> KeptError:
     """The error of our tree for what stopped the reading."""
-    kind, what, way_out = _STOPPED.get(
-        error.code(), (TryAgain, "not now", "check the address, and that the brokers run")
-    )
+    code = KafkaError._LOG_TRUNCATION if is_cut(error) else error.code()
+    kind, what, way_out = _STOPPED.get(code, (TryAgain, "not now", "check the address, and that the brokers run"))
     return kind(f"{topic} cannot be read: {what} ({error.str()})", way_out=way_out)
 
 

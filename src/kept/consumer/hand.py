@@ -31,9 +31,13 @@ class Hand:
             self.at = self._counted = 0
         self.records.extend(records)
 
+    def has_next(self, record: Record) -> bool:
+        """Whether the record that was handed out was not taken out of the hand meanwhile."""
+        return self.at < len(self.records) and self.records[self.at] is record
+
     def now_done(self, record: Record) -> bool:
         """The record that was handed out is done; False when it was taken out of the hand meanwhile."""
-        if self.at < len(self.records) and self.records[self.at] is record:
+        if self.has_next(record):
             self.at += 1
             return True
         return False

@@ -44,12 +44,8 @@ def _done_at_last(
 ) -> bool:
     """Try again, then bury; False when the loop was stopped meanwhile."""
 
-    def wait(delay: float) -> bool:
-        loop.wait(delay)
-        return loop.owns(record) and not loop.stopping
-
     try:
-        insist(lambda: handler(record), failed, retry, wait)
+        insist(lambda: handler(record), failed, retry, lambda delay: loop.wait(delay, record))
     except NoLongerOurs:
         return not loop.stopping  # where another member owns it now, that one does it
     except KeptError:

@@ -19,8 +19,10 @@ from confluent_kafka import TopicPartition
 from kept.consumer.beginning import Beginning
 from kept.consumer.dead_letters import bury, headers_of
 from kept.consumer.ending import Ending
-from kept.consumer.membership import Membership, Next, after
+from kept.consumer.faults import set_position
+from kept.consumer.membership import Membership
 from kept.consumer.outgoing import Ended, Outgoing, Output, Refused
+from kept.consumer.positions import Next, after
 from kept.consumer.records import Place, Record
 from kept.consumer.retrying import Giving, NoLongerOurs, insist
 from kept.consumer.sources import Sources, refuse_changed, refuse_strange, signed
@@ -145,7 +147,7 @@ class IntoKafkaLoop:
         self._topic_ids.update(self._sources.topic_ids(list(dict.fromkeys(topic for topic, _ in places))))
         positions = self._beginning.positions(places)
         for place, position in positions.items():
-            refuse_strange(place, position, self._topic_ids[place[0]])
+            refuse_strange(self._group, place, position, self._topic_ids[place[0]])
         return positions
 
     def _take(self, transform: Transform) -> None:
@@ -380,9 +382,10 @@ class IntoKafkaLoop:
             if position is None:
                 raise ProgressLost(
                     f"the progress of {place[0]}[{place[1]}] is gone",
-                    way_out="find who deleted it; compare the output with the source, then set it by hand",
+                    way_out="find who deleted it; compare the output with the source, then set it where that ends: "
+                    f"`{set_position(self._group, *place)}`",
                 )
-            refuse_strange(place, position, self._topic_ids[place[0]])
+            refuse_strange(self._group, place, position, self._topic_ids[place[0]])
             positions[place] = position
         self._member.seek(positions)
         self._must_rewind = False

@@ -17,8 +17,9 @@ from typing import Any, TypeAlias, TypeVar
 import psycopg
 
 from kept.consumer.beginning import Beginning
-from kept.consumer.membership import Membership, Next
+from kept.consumer.membership import Membership
 from kept.consumer.pace import Pace
+from kept.consumer.positions import Next
 from kept.consumer.records import Place, Record
 from kept.consumer.retrying import Retry
 from kept.consumer.seeding import Seeding
@@ -26,7 +27,7 @@ from kept.consumer.sources import Sources
 from kept.consumer.stamps import Stamped
 from kept.errors import FixConfiguration, KeptError, OutcomeUnknown, Refused, TryAgain
 from kept.progress import Identity, Range, Source
-from kept.stores import DeadLetter, DeadLetters, Messages, PostgresProgress
+from kept.stores import OWN_EFFECTS, DeadLetter, DeadLetters, Messages, PostgresProgress
 
 logger = logging.getLogger("kept")
 IDLE = 0.5
@@ -80,12 +81,14 @@ class IntoPostgresLoop:
     def prepare(self, effect: Effect) -> None:
         """Make what is missing in the database, before the first record."""
         self._store.prepare(self._letters)
+        self._store.sink = OWN_EFFECTS
         if effect.together is not None:
             self._apply = effect.together
         elif effect.each is not None:
             self._apply = partial(_one_by_one, effect.each)
         else:
             messages = Messages(effect.table)
+            self._store.sink = messages.sink
             self._store.prepare(messages)
             self._apply = lambda connection, records: messages.write(connection, Stamped(records, self._topic_ids))
 
@@ -294,7 +297,7 @@ def open_loop(member: Membership, sources: Sources, beginning: Beginning, group:
 def _move_by_hand(pipeline: str, place: Place, first: int) -> str:
     """For a person, who decides whether to run it."""
     which = f"pipeline = '{pipeline}' AND topic = '{place[0]}' AND partition = {place[1]}"
-    return f"UPDATE kept_progress SET next_offset = {first} WHERE {which}"  # noqa: S608
+    return f"UPDATE kept_progress SET next_offset = {first}, owner = 'by hand' WHERE {which}"  # noqa: S608
 
 
 def _nothing(_connection: Connection, _records: Sequence[Record]) -> None:

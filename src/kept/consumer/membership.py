@@ -9,27 +9,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple, Protocol
+from datetime import datetime
+from functools import cached_property, partial
+from typing import Any, Protocol
 
 from confluent_kafka import Consumer as Client
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 
+from kept.consumer.asking import ANSWER_WITHIN, KNOWN_WITHIN, ask_offsets, look_for
 from kept.consumer.faults import commit_error, deleted, group_reset, is_out_of_range, is_passing, reading_error
+from kept.consumer.positions import Next, from_client, to_client
 from kept.consumer.records import Place, Record, records_of
 from kept.errors import Fenced, FixConfiguration, KeptError, TryAgain
-
-ANSWER_WITHIN = 30.0
-KNOWN_WITHIN = 3.0
-
-
-class Next(NamedTuple):
-    """The position to go on from, under which leader the record before it was written, and what is noted with it."""
-
-    offset: int
-    leader_epoch: int = -1
-    note: str = ""
 
 
 class Follower(Protocol):
@@ -51,7 +44,6 @@ class Membership:
     def __init__(self, settings: Mapping[str, object], topics: Sequence[str]) -> None:
         self.topics = list(topics)
         self._settings: dict[str, Any] = dict(settings)
-        self._asking: AdminClient | None = None
         self.owned: set[Place] = set()
         self._follower: Follower | None = None
         self._failure: BaseException | None = None
@@ -59,12 +51,18 @@ class Membership:
         self._stuck: BaseException | None = None  # why partitions that came could not be begun
         self._gone: set[Place] = set()
         self._begun: dict[Place, Next] = {}
+        self._unsure: dict[Place, Next] = {}  # begun, and nobody has asked yet whether the log was cut below
         self._paused: set[Place] = set()
         self._all_paused = False
         self._pauses_changed = False
+        self._idle_since: float | None = None
         self._later: Callable[[KeptError | None], object] | None = None
         self.skipping: Callable[[Place, int], str] = partial(group_reset, str(settings["group.id"]))
         """How a person has it go on at an offset behind records that are gone, as a command."""
+        self.note: Callable[[Place], str] = lambda _place: ""
+        """What is noted with progress that bears no note of its own."""
+        self.doubted: Callable[..., object] = lambda **_how: None
+        """Called when the client tells of trouble; what does not pass may be that the topic is another one: raises."""
         try:
             self.client = Client({**settings, "on_commit": self._committed})
         except (KafkaException, TypeError, ValueError) as failure:
@@ -72,6 +70,15 @@ class Membership:
             raise FixConfiguration(
                 f"the client refuses its settings: {reason}", way_out="correct what it names"
             ) from failure
+
+    @cached_property
+    def asking(self) -> AdminClient:
+        return AdminClient(self._settings)
+
+    @property
+    def _level(self) -> IsolationLevel:
+        uncommitted = self._settings.get("isolation.level") == "read_uncommitted"
+        return IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
 
     def join(self, follower: Follower) -> None:
         """Become a member. A topic that is not there is told now, not waited for."""
@@ -116,13 +123,31 @@ class Membership:
         if any(map(Message.error, messages)):
             messages = [message for message in messages if self._sound(message)]
         records = records_of(messages)
-        return self._without_gone(records) if self._gone else records
+        if self._gone:
+            records = self._without_gone(records)
+        if self._unsure:
+            records = self._made_sure(records)
+        if records:
+            self._idle_since = None
+        elif self._idle_since is None and wait > 0 and not self._is_resting():
+            self._idle_since = time.monotonic()
+        return records
+
+    @property
+    def idle_for(self) -> float:
+        """For so many seconds nothing came though it was waited for; 0 while records are worked on."""
+        since = self._idle_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    def _is_resting(self) -> bool:
+        """Whether nothing can come: a loop that tries something again stays a member with all it owns paused."""
+        return bool(self.owned) and all(map(self.is_paused, self.owned))
 
     def commit(self, progress: Mapping[Place, Next]) -> None:
         """Record progress, and wait until it is. `Fenced`: the partitions are not ours any more."""
         self._refuse_stranger()
         try:
-            answers = self.client.commit(offsets=_positions(progress), asynchronous=False)
+            answers = self.client.commit(offsets=self._noted(progress), asynchronous=False)
         except KafkaException as failure:
             raise commit_error(failure.args[0]) from failure
         for answer in answers or []:
@@ -136,10 +161,17 @@ class Membership:
         self._later = then
         try:
             self._refuse_stranger()
-            self.client.commit(offsets=_positions(progress), asynchronous=True)
+            self.client.commit(offsets=self._noted(progress), asynchronous=True)
         except (Fenced, KafkaException) as failure:
             self._later = None
             then(failure if isinstance(failure, Fenced) else commit_error(failure.args[0]))
+
+    def _noted(self, progress: Mapping[Place, Next]) -> list[TopicPartition]:
+        """With the note of each, or what is noted for its partition."""
+        return [
+            to_client(place, position if position.note else position._replace(note=self.note(place)))
+            for place, position in progress.items()
+        ]
 
     @property
     def committing(self) -> bool:
@@ -161,9 +193,14 @@ class Membership:
         if then is not None:
             then(None if failed is None else commit_error(failed))
 
+    @property
+    def is_member(self) -> bool:
+        """Whether the group knows this process, as far as it was told."""
+        return bool(self.client.memberid())
+
     def _refuse_stranger(self) -> None:
         """Without a member's id, a group that happens to be empty takes a commit from anybody."""
-        if not self.client.memberid():
+        if not self.is_member:
             raise Fenced(
                 "this process is not a member of its group any more",
                 way_out="nothing to repair: the new owner goes on from what was recorded",
@@ -179,19 +216,15 @@ class Membership:
                     raise KafkaException(answer.error)  # noqa: TRY301 - told as if the whole call had failed
         except KafkaException as failure:
             raise commit_error(failure.args[0]) from failure
-        return {
-            (answer.topic, answer.partition): None
-            if answer.offset < 0
-            else Next(answer.offset, _epoch(answer), answer.metadata or "")
-            for answer in answers
-        }
+        return {(answer.topic, answer.partition): from_client(answer) for answer in answers}
 
     def seek(self, positions: Mapping[Place, Next]) -> None:
         """Read on from here; partitions that are not ours are left alone."""
         for place, position in positions.items():
             if place in self.owned:
+                self._unsure.pop(place, None)
                 try:
-                    self.client.seek(_position(place, position))
+                    self.client.seek(to_client(place, position))
                 except KafkaException as failure:
                     raise reading_error(failure.args[0], place[0]) from failure
 
@@ -220,22 +253,35 @@ class Membership:
         There `list_topics` of the member's own would make confluent-kafka 2.16 forget the call that it is in, and the
         next callback of that call abort the process (CallState_get: Assertion `cs != NULL' failed).
         """
-        if self._asking is None:
-            self._asking = AdminClient(self._settings)
         try:
-            return sorted(self._asking.list_topics(topic, timeout=ANSWER_WITHIN).topics[topic].partitions)
+            return sorted(look_for(self.asking, topic).partitions)
         except KafkaException as failure:
             raise reading_error(failure.args[0], topic) from failure
 
-    def ends(self, place: Place) -> tuple[int, int]:
-        """The first offset there is, and the one behind the last."""
+    def first_offsets(self, places: Sequence[Place]) -> dict[Place, int]:
+        """Where logs begin. Asked like `numbers`, and asked again where a leader has just moved."""
+        return self._offsets(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+    def end_offsets(self, places: Sequence[Place]) -> dict[Place, int]:
+        """Behind the last record that this member may read."""
+        return self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+    def offsets_since(self, moment: datetime, places: Sequence[Place]) -> dict[Place, int]:
+        """The first record that is not older; the end where there is none."""
+        since = OffsetSpec.for_timestamp(int(moment.timestamp() * 1000))
+        found = self._offsets(places, since)
+        none = [place for place, offset in found.items() if offset < 0]
+        return {**found, **self.end_offsets(none)}
+
+    def _offsets(self, places: Sequence[Place], wanted: OffsetSpec) -> dict[Place, int]:
+        if not places:
+            return {}
+        question = {TopicPartition(*place): wanted for place in places}
         try:
-            found = self.client.get_watermark_offsets(TopicPartition(*place), timeout=ANSWER_WITHIN)
+            found = ask_offsets(self.asking, question, self._level)
         except KafkaException as failure:
-            raise reading_error(failure.args[0], place[0]) from failure
-        if found is None:
-            raise TryAgain(f"the leader of {place[0]}[{place[1]}] does not answer", way_out="see that the brokers run")
-        return found
+            raise reading_error(failure.args[0], ", ".join(sorted({topic for topic, _ in places}))) from failure
+        return {(each.topic, each.partition): int(answer.offset) for each, answer in found.items()}
 
     def leave(self) -> None:
         """Give every partition back, and go. The follower is told of it.
@@ -256,9 +302,11 @@ class Membership:
             return  # nothing is taken any more
         try:
             begin = self._follower.assigned(places)
-            client.incremental_assign([_position(place, begin[place]) for place in places])
+            client.incremental_assign([to_client(place, begin[place]) for place in places])
             self._begun.update(begin)
+            self._unsure.update({place: begin[place] for place in places if begin[place].leader_epoch >= 0})
             self.owned.update(places)
+            self._idle_since = None  # it took its time to join
             self._heed_pauses()  # the client remembers a pause of partitions that went and came back
         except BaseException as error:  # noqa: BLE001 - raised again as soon as the client has returned
             self._stuck = self._failure = error
@@ -278,6 +326,8 @@ class Membership:
         except BaseException as error:  # noqa: BLE001 - raised again as soon as the client has returned
             self._failure = self._failure or error
         self._gone.update(places)
+        for place in places:
+            self._unsure.pop(place, None)
         self.owned.difference_update(places)
         client.incremental_unassign(partitions)
 
@@ -286,6 +336,24 @@ class Membership:
         gone = set(self._gone)
         self.seek({place: self._begun[place] for place in gone & self.owned})
         return [record for record in records if record.place not in gone]
+
+    def _made_sure(self, records: list[Record]) -> list[Record]:
+        """Have the client ask whether the log was cut below where partitions began; until it has, nothing counts.
+
+        librdkafka (2.16) asks by itself when it hears of a new leader, which for a partition that was just assigned may
+        have been before. It asks at every seek. What it had fetched before is read again.
+        """
+        unsure = set(self._unsure)
+        for place in unsure:
+            try:
+                self.client.seek(to_client(place, self._unsure[place]))
+            except KafkaException as failure:
+                if failure.args[0].code() != KafkaError._STATE:
+                    raise reading_error(failure.args[0], place[0]) from failure
+                # the client has not begun with it yet: at the next call
+            else:
+                del self._unsure[place]
+        return [record for record in records if record.place not in unsure]
 
     def _heed_pauses(self) -> None:
         """The client waits for the thread that polls it: only that one may pause and resume."""
@@ -306,7 +374,9 @@ class Membership:
         if error is None:
             return True
         if is_passing(error):
+            self.doubted(passing=True)
             return False  # the client goes on by itself
+        self.doubted(passing=False)
         if is_out_of_range(error):
             self._refuse_gone(message)
         raise reading_error(error, message.topic() or self._names())
@@ -316,32 +386,10 @@ class Membership:
         topic, partition, wanted = message.topic(), message.partition(), message.offset()
         if topic is None or partition is None or wanted is None or wanted < 0:
             return
-        first, _ = self.ends((topic, partition))
+        place = (topic, partition)
+        first = self.first_offsets([place])[place]
         if wanted < first:
-            raise deleted((topic, partition), wanted, first, self.skipping((topic, partition), first))
+            raise deleted(place, wanted, first, self.skipping(place, first))
 
     def _names(self) -> str:
         return ", ".join(self.topics)
-
-
-def _positions(progress: Mapping[Place, Next]) -> list[TopicPartition]:
-    return [_position(place, position) for place, position in progress.items()]
-
-
-def _position(place: Place, position: Next) -> TopicPartition:
-    topic, partition = place
-    return TopicPartition(topic, partition, position.offset, position.note, position.leader_epoch)
-
-
-def _epoch(answer: TopicPartition) -> int:
-    return -1 if answer.leader_epoch is None else answer.leader_epoch
-
-
-def after(record: Record) -> Next:
-    """The position behind a record."""
-    return Next(record.offset + 1, record.leader_epoch)
-
-
-def at(record: Record) -> Next:
-    """The position of a record: to read it again."""
-    return Next(record.offset)

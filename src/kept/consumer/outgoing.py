@@ -20,11 +20,16 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka import Producer as Client
 
 from kept.errors import KeptError, NotPersisted, TryAgain
-from kept.producer.clients import FENCED, fenced_client
+from kept.producer.clients import FENCED, fenced_client, put_offsets
 from kept.producer.fates import error_of
 
 ENDED_WITHIN = 30.0
 PREPARED_WITHIN = 30.0
+REFUSED_WITHIN = 2.0
+GLANCE = 0.1
+HEARD_WITHIN = 1.0
+A_FEW = 10
+"""Topics that a fresh client is told of in advance."""
 TOPIC_KNOWN_WITHIN = 5.0
 """A topic that was made a moment ago may not be known to every broker."""
 _ABOUT_THE_RECORD = {
@@ -71,6 +76,11 @@ class Reports:
         self.refusal: KeptError | None = None
         self.forbidden: KeptError | None = None
 
+    @property
+    def refused(self) -> KeptError | None:
+        """Why the same records would end the same."""
+        return self.forbidden or self.refusal
+
     def hear(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             return
@@ -86,7 +96,9 @@ class Transaction:
 
     def __init__(self, settings: Mapping[str, object], known: set[str], fence: Callable[[], object]) -> None:
         self.reports = Reports()
-        self._client: Client = fenced_client({**settings, "on_delivery": self.reports.hear}, PREPARED_WITHIN)
+        self._client: Client = fenced_client(
+            {**settings, "on_delivery": self.reports.hear}, PREPARED_WITHIN, list(known)[:A_FEW]
+        )
         self._produce = self._client.produce
         self._known = known  # output topics that are there
         self._fence = fence
@@ -121,7 +133,7 @@ class Transaction:
             for output in (of_one,) if isinstance(of_one, Output) else of_one:
                 self.send(output)
                 if one_by_one:
-                    self._client.flush(ENDED_WITHIN)
+                    self.flush()
         except Refused as refused:
             refused.number = number
             raise
@@ -147,31 +159,44 @@ class Transaction:
                 )
             ) from error
 
-    def flush(self) -> None:
-        """Wait until everything is in the log, or was refused."""
-        left = self._client.flush(ENDED_WITHIN)
-        if left:
-            raise Ended(f"{left} records did not reach the log within {ENDED_WITHIN:.0f} s")
+    def flush(self, within: float = ENDED_WITHIN) -> None:
+        """Wait until everything is in the log, or a record was refused: what waits behind that one is never sent."""
+        deadline = time.monotonic() + within
+        while (left := self._served(self._client.flush, GLANCE)) and not self.reports.refused:
+            if time.monotonic() > deadline:
+                raise Ended(f"{left} records did not reach the log within {within:.0f} s")
 
     def commit(self, positions: list[TopicPartition], group: object) -> None:
         """Make the records visible and the positions recorded, together."""
         deadline = time.monotonic() + ENDED_WITHIN
-        send_offsets: Callable[..., object] = self._client.send_offsets_to_transaction
         try:
-            _insist(partial(send_offsets, positions, group), deadline)
+            _insist(partial(put_offsets, self._client, positions, group), deadline)
             _insist(self._client.commit_transaction, deadline)
         except KafkaException as failure:
+            self.hear()
             self.abort()
             raise Ended(failure.args[0].str()) from failure
         self._over = True
+
+    def hear(self) -> KeptError | None:
+        """Of a transaction that has failed: the refusal of a record, if it was for one; another attempt would meet it.
+
+        The client knows that the transaction is over a moment before it tells of the record.
+        """
+        deadline = time.monotonic() + HEARD_WITHIN
+        while len(self._client) and not self.reports.refused and time.monotonic() < deadline:
+            with suppress(Ended):  # which is known here
+                self._served(self._client.poll, GLANCE / 10)
+        return self.reports.refused
 
     def abort(self) -> None:
         """End it; when the broker does not say that it has, a fence does, and at last its time-out."""
         if self._over:
             return
         self._over = True
+        refused = self.reports.refusal is not None  # the client may then wait in vain for what it sent behind it
         try:
-            self._client.abort_transaction(ENDED_WITHIN)
+            self._client.abort_transaction(REFUSED_WITHIN if refused else ENDED_WITHIN)
         except KafkaException:
             with suppress(TryAgain):  # whoever reads the positions waits until it has ended
                 self._fence()
@@ -199,7 +224,14 @@ class Transaction:
         while len(self._client) >= before:
             if time.monotonic() > deadline:
                 raise Ended("the buffer stayed full")
-            self._client.poll(0.05)
+            self._served(self._client.poll, 0.05)
+
+    def _served(self, serve: Callable[[float], int], seconds: float) -> int:
+        """A client that was fenced tells it, once, by whichever of its calls comes next."""
+        try:
+            return serve(seconds)
+        except KafkaException as failure:
+            raise Ended(failure.args[0].str()) from failure
 
     def _not_sent(self, error: KafkaError, topic: str) -> Exception:
         """What to raise for a record that the client itself did not take."""

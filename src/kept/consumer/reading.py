@@ -12,19 +12,9 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPar
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
+from kept.consumer.asking import ANSWER_WITHIN, ask_offsets
 from kept.consumer.records import Record
 from kept.errors import FixConfiguration, KeptError, TryAgain
-
-ANSWER_WITHIN = 30.0
-_BETWEEN_LEADERS = {
-    KafkaError.OFFSET_NOT_AVAILABLE,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError.BROKER_NOT_AVAILABLE,
-    KafkaError._TRANSPORT,
-}
 
 
 class Start(Enum):
@@ -89,19 +79,14 @@ class Reader:
 
     def _ends(self, partitions: list[int], which: Start) -> dict[int, int]:
         """Where each log begins or ends, open transactions included; a new leader is given time to know."""
-        deadline = time.monotonic() + ANSWER_WITHIN
         end: OffsetSpec = OffsetSpec.latest() if which is Start.END else OffsetSpec.earliest()  # type: ignore[no-untyped-call]
         question = {TopicPartition(self._topic, number): end for number in partitions}
-        while True:
-            try:
-                answers = self._admin.list_offsets(
-                    question, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=ANSWER_WITHIN
-                )
-                return {place.partition: answer.result(ANSWER_WITHIN).offset for place, answer in answers.items()}
-            except KafkaException as failure:
-                if failure.args[0].code() not in _BETWEEN_LEADERS or time.monotonic() > deadline:
-                    raise _no_answer(failure.args[0]) from failure
-                time.sleep(0.1)
+
+        try:
+            answers = ask_offsets(self._admin, question, IsolationLevel.READ_UNCOMMITTED)
+            return {place.partition: answer.offset for place, answer in answers.items()}
+        except KafkaException as failure:
+            raise _no_answer(failure.args[0]) from failure
 
     def poll(self, timeout: float) -> Record | None:
         """The next record, or None when none came within the time."""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kept.consumer.births import Births
 from kept.consumer.consuming import Consumer
 from kept.consumer.dead_letters import DeadLetter, read_letter
+from kept.consumer.faults import set_position
 from kept.consumer.membership import Membership
 from kept.consumer.outgoing import Output
 from kept.consumer.reading import Reader, Start
-from kept.consumer.records import Record
+from kept.consumer.records import Place, Record
+from kept.consumer.sources import Sources
+from kept.errors import ProgressLost
 from kept.guarantees import ExactlyOnce
 from kept.guarantees.levels import LONGEST_NAME
 
@@ -44,7 +48,7 @@ class Redrive:
         self._all = letters(bootstrap, topic)
 
     def pending(self) -> list[Found]:
-        """The letters that were not sent back yet."""
+        """The letters that were not sent back yet; `ProgressLost`: nobody knows any more which ones those are."""
         places = sorted({found.record.place for found in self._all})
         settings = {"bootstrap.servers": self._bootstrap, "group.id": self._guarantee.group, "log_level": 0}
         member = Membership({**settings, "isolation.level": "read_committed"}, [self._topic])
@@ -52,8 +56,24 @@ class Redrive:
             committed = member.committed(places) if places else {}
         finally:
             member.leave()
+        if lost := [place for place, position in committed.items() if position is None]:
+            self._refuse_lost(settings, lost)
         done = {place: 0 if position is None else position.offset for place, position in committed.items()}
         return [found for found in self._all if found.record.offset >= done[found.record.place]]
+
+    def _refuse_lost(self, settings: Mapping[str, object], places: Sequence[Place]) -> None:
+        """Partitions that were begun and have no progress have lost it: a group that rests for a week is forgotten."""
+        sources = Sources(settings)
+        born = Births(settings, self._guarantee.group, sources).glance(self._topic)
+        begun = born.get(sources.topic_ids([self._topic])[self._topic], 0) if born else 0
+        if begun > min(partition for _, partition in places):
+            where = set_position(self._guarantee.group, self._topic)
+            raise ProgressLost(
+                f"letters of {self._topic} were sent back before, and how far is not known any more: it expired, or "
+                "was deleted",
+                way_out=f"say from where letters are still to be sent: `{where}`; WHERE is the time of the last "
+                "redrive (2026-01-31T08:00:00Z), end for none of those there are, beginning for all of them once more",
+            )
 
     def target(self, letter: DeadLetter) -> str:
         return self._to or letter.topic

@@ -38,11 +38,8 @@ class Seeding:
             return
         if born is None:
             self._refuse_second_birth(store.pipeline, topic, places)
-        starts = self._beginning.starts(places)
-        store.seed(
-            topic,
-            [Seed(place[1], starts[place].offset, self._member.ends(place)[0], identity) for place in places],
-        )
+        starts, firsts = self._beginning.starts(places), self._member.first_offsets(places)
+        store.seed(topic, [Seed(place[1], starts[place].offset, firsts[place], identity) for place in places])
 
     def _refuse_second_birth(self, pipeline: str, topic: str, places: Sequence[Place]) -> None:
         """The database knows nothing of a pipeline whose group shows progress: it is another one, or it was emptied."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as NoAnswer  # before Python 3.11 not the built-in one
+from functools import partial
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, TopicDescription  # type: ignore[attr-defined]
 
-from kept.consumer.faults import reading_error
-from kept.consumer.membership import ANSWER_WITHIN, Next
+from kept.consumer.asking import ANSWER_WITHIN, asked
+from kept.consumer.faults import reading_error, set_position
+from kept.consumer.positions import Next
 from kept.consumer.records import Place
-from kept.errors import ProgressMoved, SourceChanged, TryAgain
+from kept.errors import ProgressMoved, SourceChanged
 
 _SIGNATURE = re.compile(r"kept 1 (?P<topic_id>\S+)")
 
@@ -21,8 +22,8 @@ _SIGNATURE = re.compile(r"kept 1 (?P<topic_id>\S+)")
 class Sources:
     """Asks the cluster for the identity of topics."""
 
-    def __init__(self, settings: Mapping[str, object]) -> None:
-        self.admin = AdminClient(dict(settings))  # type: ignore[arg-type]
+    def __init__(self, settings: Mapping[str, object], admin: AdminClient | None = None) -> None:
+        self.admin = AdminClient(dict(settings)) if admin is None else admin  # type: ignore[arg-type]
 
     def cluster_id(self) -> str:
         try:
@@ -37,40 +38,57 @@ class Sources:
 
     def ask_topic_ids(self, topics: Sequence[str]) -> Callable[[], dict[str, str]]:
         """Ask now, and go on; what is returned waits for the answer."""
-        answers = self.admin.describe_topics(TopicCollection(list(topics)), request_timeout=ANSWER_WITHIN)
-        return lambda: {topic: str(_described(topic, answer).topic_id) for topic, answer in answers.items()}
+        described = self._ask(topics)
+        return lambda: {topic: str(each.topic_id) for topic, each in described().items()}
 
     def partitions(self, topic: str) -> tuple[str, list[int]]:
         """The topic's id and the numbers of its partitions, as one broker knows them at one moment."""
-        (answer,) = self.admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER_WITHIN).values()
-        found = _described(topic, answer)
+        found = self._ask([topic])()[topic]
         return str(found.topic_id), sorted(partition.id for partition in found.partitions)
 
+    def describe(self, topics: Sequence[str], within: float = ANSWER_WITHIN) -> dict[str, Future[TopicDescription]]:
+        """Ask once, and wait for nothing."""
+        return self.admin.describe_topics(TopicCollection(list(topics)), request_timeout=within)
 
-def _described(topic: str, answer: Future[TopicDescription]) -> TopicDescription:
-    try:
-        return answer.result(2 * ANSWER_WITHIN)  # the request's own time-out is first
-    except KafkaException as failure:
-        raise reading_error(failure.args[0], topic) from failure
-    except NoAnswer as failure:
-        raise TryAgain(f"nobody says which {topic} it is", way_out="see that the brokers run") from failure
+    def _ask(self, topics: Sequence[str]) -> Callable[[], dict[str, TopicDescription]]:
+        answers = asked(self.admin, partial(self.describe, topics))
+
+        def heard() -> dict[str, TopicDescription]:
+            try:
+                return answers()
+            except KafkaException as failure:
+                raise reading_error(failure.args[0], ", ".join(topics)) from failure
+
+        return heard
+
+
+def signature(topic_id: str) -> str:
+    """What is noted with a position that an exactly-once process goes on from."""
+    return f"kept 1 {topic_id}"
+
+
+def signed_id(note: str) -> str | None:
+    """The id of the topic that a position was recorded for; none without our signature."""
+    match = _SIGNATURE.fullmatch(note)
+    return None if match is None else match["topic_id"]
 
 
 def signed(position: Next, topic_id: str) -> Next:
     """The position with our signature."""
-    return position._replace(note=f"kept 1 {topic_id}")
+    return position._replace(note=signature(topic_id))
 
 
-def refuse_strange(place: Place, position: Next, topic_id: str) -> None:
+def refuse_strange(group: str, place: Place, position: Next, topic_id: str) -> None:
     """A position without our signature was written by a stranger; one with another id belongs to another topic."""
-    match = _SIGNATURE.fullmatch(position.note)
+    signed_for = signed_id(position.note)
     where = f"{place[0]}[{place[1]}]@{position.offset}"
-    if match is None:
+    if signed_for is None:
         raise ProgressMoved(
             f"the progress {where} lacks our signature: somebody else committed to this group",
-            way_out="find who uses this group; compare the output with the source, then set progress by hand",
+            way_out="find who uses this group; compare the output with the source, then set it where the output ends: "
+            f"`{set_position(group, *place)}`",
         )
-    refuse_changed(place[0], match["topic_id"], topic_id)
+    refuse_changed(place[0], signed_for, topic_id)
 
 
 def refuse_changed(topic: str, then: str, now: str) -> None:

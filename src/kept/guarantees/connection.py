@@ -16,6 +16,7 @@ _PREFIXES = (
     "client.",
     "broker.address.",
     "socket.",
+    "reconnect.",
 )
 
 

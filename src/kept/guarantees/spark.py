@@ -10,7 +10,7 @@ from kept.guarantees.rows import Row, Settings, Side
 
 def spark_source_settings(guarantee: Guarantee) -> Settings:
     """The rows for `readStream.format("kafka")` under a guarantee."""
-    rows = (_source_isolation(guarantee), *_one_task_a_partition(), _short_wait())
+    rows = (_source_isolation(guarantee), *_one_task_a_partition(), _short_wait(), *_dead_brokers())
     if isinstance(guarantee, AtMostOnce):
         return Settings(Side.SPARK_SOURCE, guarantee, (_start(Anything()), *rows))
     return Settings(Side.SPARK_SOURCE, guarantee, (_start(OneOf(("earliest",))), *_no_skipping(), *rows))
@@ -101,6 +101,16 @@ def _short_wait() -> Row:
         "20",
         Anything(),
         "at the head of the log each task waits this long for more; Spark's default of 500 only costs time",
+    )
+
+
+def _dead_brokers() -> tuple[Row, ...]:
+    """The tries together last as long as Spark's own three of a minute each."""
+    because = "Spark's driver asks a broker that has just died until this is over, and only then another one"
+    return (
+        Row("kafka.default.api.timeout.ms", "10000", Anything(), because),
+        Row("kafka.request.timeout.ms", "10000", Anything(), f"{because}; it must not be longer than a question"),
+        Row("fetchOffset.numRetries", "18", Anything(), "each try is short, so that a dead broker is left soon"),
     )
 
 

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kept.errors import FixConfiguration, JournalFull, KeptError, OutcomeUnknown
+from kept.errors import FixConfiguration, FixMachine, JournalFull, KeptError, OutcomeUnknown
 from kept.outbox.opening import Held
-from kept.outbox.rows import HEAD, OVERHEAD, RECORD, State, checksum, head, seed, written_of
-from kept.outbox.tables import INSERT_RECORD, changing, connect, read_state, write_state
+from kept.outbox.rows import OVERHEAD, RECORD, State, record_rows, seed, written_of
+from kept.outbox.tables import INSERT_RECORD, changing, connect, read_state, told, write_state
 
 MOST_AT_ONCE = 20_000
 """Records that one commit takes, unless a single batch is larger."""
@@ -40,7 +40,7 @@ class Batch:
 
     def __init__(self, contents: Sequence[bytes], then: Callable[[], object]) -> None:
         self.contents = contents
-        self.size = sum(map(len, contents)) + len(contents) * (OVERHEAD + HEAD)
+        self.size = sum(map(len, contents)) + len(contents) * OVERHEAD
         self.then = then
         self.fate: range | KeptError | None = None
 
@@ -101,13 +101,19 @@ class Appender:
         try:
             while batches := self._next():
                 try:
-                    connection = connection or connect(self._path)
+                    connection = connection or self._connected()
                     self._write(connection, batches)
                 except Exception as failure:  # noqa: BLE001 - whatever it is, no sender may wait for ever
                     self._fail(batches, failure)
         finally:
             if connection is not None:
                 connection.close()
+
+    def _connected(self) -> sqlite3.Connection:
+        try:
+            return connect(self._path)
+        except sqlite3.Error as failure:  # nothing was begun
+            raise told(failure, self._path) from failure
 
     def _next(self) -> list[Batch]:
         with self._lock:
@@ -129,28 +135,28 @@ class Appender:
         with changing(connection, self._path):
             state = read_state(connection, self._path)
             full = self._too_old(connection)
-            common, start = head(_RANDOM.getrandbits(63), int(time.time() * 1000)), seed(state.identity, RECORD)
-            rows: list[tuple[int, bytes, int]] = []
+            first = state.end + 1
+            contents: list[bytes] = []
             for batch in batches:
                 refusal = full or self._no_room(state, batch)
                 if refusal is not None:
                     fates.append(refusal)
                     continue
                 positions = range(state.end + 1, state.end + 1 + len(batch.contents))
-                for position, content in zip(positions, batch.contents, strict=True):
-                    body = common + content
-                    rows.append((position, body, checksum(start, position, body)))
+                contents += batch.contents
                 state = state._replace(
                     end=state.end + len(positions),
                     records=state.records + len(positions),
                     bytes=state.bytes + batch.size,
                 )
                 fates.append(positions)
-            if rows:
+            if contents:
+                same = _RANDOM.getrandbits(63), int(time.time() * 1000)  # tag and time of all that a commit writes
+                rows = record_rows(seed(state.identity, RECORD), same, first, contents)
                 connection.executemany(INSERT_RECORD, rows)
                 write_state(connection, state)
-        self.enqueued += len(rows)
-        self.commits += bool(rows)
+        self.enqueued += len(contents)
+        self.commits += bool(contents)
         for batch, fate in zip(batches, fates, strict=True):
             batch.settle(fate)
 
@@ -162,15 +168,18 @@ class Appender:
                 way_out="look with `kept outbox inspect` before you send it again, and report this as a fault of kept",
             )
         assert isinstance(error, KeptError)  # noqa: S101 - for the type checker
+        untouched: list[Batch] = []
         if isinstance(error, OutcomeUnknown):
             with self._lock:  # a disk that once failed to keep bytes cannot be trusted to keep the next ones
-                self._broken = FixConfiguration(
-                    f"the disk failed while {self._path} was written", way_out="see to the disk, and open a new outbox"
+                self._broken = FixMachine(
+                    f"the disk failed while {self._path} was written, and nothing more is taken",
+                    way_out="see to the disk, and open a new outbox; then send it again",
                 )
-                batches = [*batches, *self._waiting]
-                self._waiting = []
+                untouched, self._waiting = self._waiting, []
         for batch in batches:
             batch.settle(error)
+        for batch in untouched:  # not begun: certainly not on the disk, and told so
+            batch.settle(self._broken or error)
 
     def _too_old(self, connection: sqlite3.Connection) -> JournalFull | None:
         if self._bounds.age is None:

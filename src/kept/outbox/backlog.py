@@ -8,6 +8,7 @@ backlog that was restored from an older copy must be recognised.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 WITHOUT_A_MARK = 1_000_000
@@ -23,7 +24,7 @@ class Entry(NamedTuple):
     topic: str
     key: bytes | None
     value: bytes | None
-    headers: list[tuple[str, bytes | None]]
+    headers: Sequence[tuple[str, bytes | None]]
     partition: int | None
     """None: chosen by the key."""
     timestamp: int | None
@@ -107,6 +108,9 @@ class Backlog(Protocol):
 
     def lag(self) -> Lag:
         """What is not confirmed yet."""
+
+    def leave_word(self, error: str | None) -> None:
+        """Note what holds the relay up, or ended it (None: nothing), for whoever looks. Need not outlive a crash."""
 
     def close(self) -> None:
         """Let go; what is recorded stays."""

@@ -16,20 +16,22 @@ from confluent_kafka import Producer as Client
 from kept.errors import KeptError, OutcomeUnknown, TransactionAborted, TryAgain
 from kept.outbox.backlog import WITHOUT_A_MARK, Backlog, Entry
 from kept.outbox.beginning import NO_TAG, Found, refuse_a_stranger, where_to_begin
-from kept.producer.clients import make_client
-from kept.producer.fates import is_refused_together, refused_alone
+from kept.producer.clients import TRANSACTION_IS_OVER, make_client
+from kept.producer.fates import RIGHT_TO_WRITE, is_forbidden, is_refused_together, refused_alone
 from kept.producer.marks import Mark, Reached
-from kept.producer.transactions import Transaction, Transactions
+from kept.producer.transactions import Transactions
 from kept.progress.poison import Fate
 
 OPENED_WITHIN = 10.0
 """Short, because whoever wants to end the relay waits for it; it is tried again."""
 COMMITTED_WITHIN = 60.0
+A_FEW = 10
+"""Of the records tell which topics the next transaction is likely to write to."""
 PAUSE = 0.1
 LONG = 2.0
 HoldUp: TypeAlias = Callable[[KeptError], None]
 """Told what holds the relay up: it waits a moment, or ends the relay if that was asked for (`Stopped`)."""
-_TRANSACTION_IS_OVER = {KafkaError._STATE, KafkaError._FATAL, KafkaError._FENCED}
+SENT_AGAIN, NOT_TAKEN = "they are sent again", "the client did not take them"
 
 
 class Stopped(Exception):
@@ -41,12 +43,16 @@ class Carrier(Protocol):
 
     why: str
     """Why the last entries were not written."""
+    way_out: str
+    """What a person can do about it."""
 
     def begin(self) -> int:
         """Take over; the position after which to read."""
 
-    def send(self, entries: Sequence[Entry]) -> Fate:
-        """Write these together. `REFUSED`: because of one of them; alone, because of what it is."""
+    def send(self, entries: Sequence[Entry], meanwhile: Callable[[], None]) -> Fate:
+        """Write these together. `REFUSED`: because of one of them; alone, because of what it is.
+
+        `meanwhile` is called when they are handed over, and only Kafka is waited for."""
 
     def refresh(self) -> None:
         """Nothing was sent for long: renew what Kafka would forget."""
@@ -64,9 +70,15 @@ class Reports:
     def __init__(self) -> None:
         self.failure: KafkaError | None = None
         self.refusal: str | None = None
+        self.lost: KafkaError | None = None
+        """Why the client will never send again; None: it will."""
+
+    def heard_by(self, settings: Mapping[str, object]) -> dict[str, object]:
+        """Settings of a client that reports here."""
+        return {**settings, "delivery.report.only.error": True, "on_delivery": self.hear}
 
     def begin(self) -> None:
-        self.failure = self.refusal = None
+        self.failure = self.refusal = self.lost = None
 
     def hear(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
@@ -78,17 +90,39 @@ class Reports:
         if is_refused_together(error):
             self.refusal = self.refusal or refused_alone(error, topic).what
 
+    def not_taken(self, error: KafkaError, topic: str) -> None:
+        """The client refused a record at once: because of the record, its transaction, or itself."""
+        if error.code() == KafkaError._FATAL:
+            self.lost = self.lost or error
+        if error.code() not in TRANSACTION_IS_OVER:
+            self.failed(error, topic)
+
+    def why(self, otherwise: str) -> str:
+        cause = self.lost or self.failure
+        return self.refusal or (otherwise if cause is None else cause.str())
+
+    def served(self, call: Callable[[float], int], within: float) -> None:
+        """Let the client report. Whichever call that is, a fatal error of the client's is raised by it, once."""
+        try:
+            call(within)
+        except KafkaException as failure:
+            self.lost = failure.args[0]
+
+    @property
+    def fate(self) -> Fate:
+        """Of records that were not written."""
+        return Fate.RETRY if self.refusal is None else Fate.REFUSED
+
 
 class ExactlyOnceCarrier:
     """Records and the next position in one transaction, behind a fence, each on a client of its own."""
 
     def __init__(self, settings: Mapping[str, object], backlog: Backlog, hold_up: HoldUp) -> None:
-        self.why = ""
+        self.why, self.way_out = "", SENT_AGAIN
         self._backlog = backlog
         self._hold_up = hold_up
         self._reports = Reports()
-        quiet = {"delivery.report.only.error": True, "on_delivery": self._reports.hear}
-        self._transactions = Transactions({**settings, **quiet})
+        self._transactions = Transactions(self._reports.heard_by(settings))
         self._start = 0
 
     def begin(self) -> int:
@@ -105,91 +139,92 @@ class ExactlyOnceCarrier:
         self._start = where_to_begin(mark, found)
         return Reached(backlog.identity, self._start, NO_TAG)
 
-    def send(self, entries: Sequence[Entry]) -> Fate:
+    def send(self, entries: Sequence[Entry], meanwhile: Callable[[], None]) -> Fate:
         self._reports.begin()
+        self._transactions.expects = frozenset(entry.topic for entry in entries[:: len(entries) // A_FEW or 1])
         reached = Reached(self._backlog.identity, entries[-1].position, entries[-1].tag) if entries else None
         transaction = self._transactions.open(OPENED_WITHIN, reached)
         try:
             taken = _hand_over(transaction.client, entries, self._reports)
+            meanwhile()
         except BaseException:
             transaction.abort(OPENED_WITHIN)  # where it fails, the next fence ends it: it was never told to commit
             raise
         if not taken:
             transaction.abort(OPENED_WITHIN)
-            return self._not_written("the client did not take them")
+            self.why, self.way_out = self._reports.why(NOT_TAKEN), SENT_AGAIN
+            return self._reports.fate
         try:
-            self._commit(transaction)
+            transaction.commit_and_know(COMMITTED_WITHIN, OPENED_WITHIN, self._hold_up)
         except TransactionAborted as aborted:
-            return self._not_written(aborted.what)
+            return self._not_written(aborted)
+        except OutcomeUnknown:
+            self._transactions.refuse_if_succeeded(OPENED_WITHIN)
+            raise
         return Fate.WRITTEN
 
     def refresh(self) -> None:
-        self.send(())
+        self.send((), lambda: None)
 
     def close(self) -> None:
         self._transactions.close()
 
-    def _commit(self, transaction: Transaction) -> None:
-        """An outcome that nobody could be asked about is asked for again, for as long as it takes."""
-        try:
-            transaction.commit(COMMITTED_WITHIN)
-        except OutcomeUnknown as unknown:
-            while isinstance(unknown.__cause__, TryAgain):
-                self._hold_up(unknown)
-                try:
-                    if transaction.was_committed(OPENED_WITHIN):
-                        return
-                except OutcomeUnknown as still:
-                    unknown = still
-                else:
-                    raise TransactionAborted("its commit never arrived", way_out="send it again") from unknown
-            self._transactions.refuse_if_succeeded(OPENED_WITHIN)
-            raise unknown from unknown.__cause__
-
-    def _not_written(self, why: str) -> Fate:
-        reports = self._reports
-        self.why = reports.refusal or (why if reports.failure is None else reports.failure.str())
-        return Fate.RETRY if reports.refusal is None else Fate.REFUSED
+    def _not_written(self, aborted: TransactionAborted) -> Fate:
+        if is_forbidden(aborted):  # the records' own reports only say that they were given up
+            self.why, self.way_out = aborted.what, RIGHT_TO_WRITE
+            return Fate.RETRY
+        self.why, self.way_out = self._reports.why(aborted.what), SENT_AGAIN
+        return self._reports.fate
 
 
 class AtLeastOnceCarrier:
     """The records first, then the position, which stands in the backlog alone. A crash in between repeats them."""
 
     def __init__(self, settings: Mapping[str, object], backlog: Backlog, hold_up: HoldUp) -> None:
-        self.why = ""
+        self.why, self.way_out = "", SENT_AGAIN
         self._backlog = backlog
         self._hold_up = hold_up
         self._reports = Reports()
-        quiet = {"delivery.report.only.error": True, "on_delivery": self._reports.hear}
-        self._client = make_client({**settings, **quiet})
+        self._settings = self._reports.heard_by(settings)
+        self._client = make_client(self._settings)
 
     def begin(self) -> int:
         standing = self._backlog.standing()
         self._backlog.own(standing.generation + WITHOUT_A_MARK)
         return self._backlog.standing().confirmed
 
-    def send(self, entries: Sequence[Entry]) -> Fate:
+    def send(self, entries: Sequence[Entry], meanwhile: Callable[[], None]) -> Fate:
         self._reports.begin()
         taken = _hand_over(self._client, entries, self._reports)
+        meanwhile()
         begun = time.monotonic()
-        while len(self._client):
-            self._client.flush(PAUSE)
+        while len(self._client) and self._reports.lost is None:
+            self._reports.served(self._client.flush, PAUSE)
             if time.monotonic() - begun > LONG:
                 self._hold_up(
                     TryAgain(f"{len(self._client)} records are still under way", way_out="they are waited for")
                 )
+        if self._reports.lost is not None:
+            self._replace()
         failure = self._reports.failure
-        if taken and failure is None:
+        if taken and failure is None and self._reports.lost is None:
             return Fate.WRITTEN
-        self.why = self._reports.refusal or ("the client did not take them" if failure is None else failure.str())
-        return Fate.RETRY if self._reports.refusal is None else Fate.REFUSED
+        forbidden = failure is not None and failure.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        self.why, self.way_out = self._reports.why(NOT_TAKEN), RIGHT_TO_WRITE if forbidden else SENT_AGAIN
+        return self._reports.fate
+
+    def _replace(self) -> None:
+        """A client with a fatal error refuses everything from then on. What it still had may be in Kafka, or not: it is
+        sent again, by a fresh one."""
+        self.close()
+        self._client = make_client(self._settings)
 
     def refresh(self) -> None:
         """Nothing expires here."""
 
     def close(self) -> None:
         self._client.purge()
-        self._client.flush(PAUSE)
+        self._reports.served(self._client.flush, PAUSE)
 
 
 def _hand_over(client: Client, entries: Sequence[Entry], reports: Reports) -> bool:
@@ -205,13 +240,11 @@ def _hand_over(client: Client, entries: Sequence[Entry], reports: Reports) -> bo
                 else:
                     produce(topic, value, key, number, timestamp=timestamp or 0)
             except BufferError:
-                if time.monotonic() > deadline:
+                reports.served(client.poll, 0.05)
+                if reports.lost is not None or time.monotonic() > deadline:
                     return False
-                client.poll(0.05)
             except KafkaException as failure:
-                error = failure.args[0]
-                if error.code() not in _TRANSACTION_IS_OVER:
-                    reports.failed(error, topic)
+                reports.not_taken(failure.args[0], topic)
                 return False
             else:
                 break

@@ -1,26 +1,48 @@
-"""The journal as its relay sees it: the file's side of `Backlog`, and what `inspect` and `purge` need besides."""
+"""The journal as its relay sees it: the file's side of `Backlog`, and what people ask of it besides."""
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from kept.errors import Fenced
+from kept.errors import Fenced, FixMachine
 from kept.outbox.backlog import WITHOUT_A_MARK, Entry, Lag, Standing
+from kept.outbox.locks import beside
 from kept.outbox.opening import Held, open_journal
-from kept.outbox.rows import OVERHEAD, RECORD, REFUSED, State, entry_of, is_whole, refused_row, seed, tag_of, written_of
+from kept.outbox.rows import (
+    HEAD,
+    OVERHEAD,
+    RECORD,
+    REFUSED,
+    State,
+    contents_of,
+    count_of,
+    entries_of,
+    head_of,
+    is_whole,
+    is_whole_refused,
+    pack,
+    record_rows,
+    refused_row,
+    seed,
+    tag_of,
+    written_of,
+)
 from kept.outbox.salvage import Damage
-from kept.outbox.tables import INSERT_REFUSED, changing, connect, damaged, read_state, told, write_state
+from kept.outbox.tables import INSERT_RECORD, INSERT_REFUSED, changing, connect, damaged, read_state, told, write_state
 
 MOST_BYTES_AT_ONCE = 16 << 20
-TRIMMED_AT_ONCE = 10_000
+TRIMMED_AT_ONCE = 500
 """Rows that one transaction deletes: whoever sends meanwhile waits for it."""
+_HEADS = f"SELECT position, substr(body, 1, {HEAD}), length(body) FROM records WHERE position >= ? ORDER BY position"  # noqa: S608
 
 
 class RefusedRecord(NamedTuple):
@@ -94,16 +116,21 @@ class Journal:
     def read(self, after: int, most: int) -> list[Entry]:
         entries: list[Entry] = []
         size = 0
-        with self._reading():
-            asked = "SELECT * FROM records WHERE position > ? ORDER BY position LIMIT ?"
-            for row in self._connection.execute(asked, (after, most)):
+        with self._reading() as state:
+            after = max(after, state.confirmed)  # a row that goes on above that is still there as a whole
+            asked = "SELECT * FROM records WHERE position > ? ORDER BY position"
+            for row in self._connection.execute(asked, (after,)):
+                last, body, _ = row
                 if not is_whole(row, self._seed):
-                    raise damaged(self.path, f"the record at position {row[0]}")
-                size += len(row[1])
-                if size > MOST_BYTES_AT_ONCE and entries:
+                    raise damaged(self.path, f"the row up to position {last}")
+                size += len(body)
+                if entries and size > MOST_BYTES_AT_ONCE:
                     break
-                entries.append(entry_of(row[0], row[1]))
-        return entries
+                some = entries_of(last, body)
+                entries += some if some[0].position > after else [each for each in some if each.position > after]
+                if len(entries) >= most:
+                    break
+        return entries[:most]
 
     def attempt(self, up_to: int) -> None:
         with self._owning() as state:
@@ -114,48 +141,70 @@ class Journal:
             pass
 
     def _trimmed(self, up_to: int) -> bool:
-        """Some of it, from the oldest on; whether that was all."""
+        """Some of it, from the oldest on; whether that was all. Of a row that goes on above it, nothing is deleted."""
         with self._owning() as state:
             if up_to <= state.confirmed:
                 return True
-            some = "SELECT position, length(body) FROM records WHERE position <= ? ORDER BY position LIMIT ?"
-            rows = self._connection.execute(some, (up_to, TRIMMED_AT_ONCE)).fetchall()
-            last = rows[-1][0] if rows else up_to
+            rows = self._connection.execute(f"{_HEADS} LIMIT ?", (0, TRIMMED_AT_ONCE)).fetchall()
+            done = len(rows) < TRIMMED_AT_ONCE or rows[-1][0] >= up_to
+            last = up_to if done else rows[-1][0]
+            records = size = 0
+            for position, head, length in rows:
+                count = count_of(head)
+                if state.confirmed <= position - count and position <= last:
+                    records, size = records + count, size + length - HEAD
+                elif position - count < last:
+                    some = self._contents_at(position, state.confirmed, last)
+                    records, size = records + len(some), size + sum(map(len, some))
             tag = self._tag_at(last)
             self._connection.execute("DELETE FROM records WHERE position <= ?", (last,))
             write_state(
                 self._connection,
                 state._replace(
-                    records=state.records - len(rows),
-                    bytes=state.bytes - sum(size + OVERHEAD for _, size in rows),
+                    records=state.records - records,
+                    bytes=state.bytes - size - records * OVERHEAD,
                     confirmed=last,
                     confirmed_tag=state.confirmed_tag if tag is None else tag,
                     attempted=max(last, state.attempted),
                 ),
             )
-            return bool(last == up_to)
+            return done
+
+    def _contents_at(self, row: int, above: int, up_to: int) -> list[bytes]:
+        contents = contents_of(row, self._body_at(row))
+        return [content for position, content in contents.items() if above < position <= up_to]
+
+    def _body_at(self, row: int) -> bytes:
+        (body,) = self._connection.execute("SELECT body FROM records WHERE position = ?", (row,)).fetchone()
+        return bytes(body)
+
+    def _row_of(self, position: int) -> int | None:
+        """The row that holds the record at this position; None when it does not wait."""
+        found = self._connection.execute(f"{_HEADS} LIMIT 1", (position,)).fetchone()
+        return found[0] if found is not None and found[0] - count_of(found[1]) < position else None
 
     def _tag_at(self, position: int) -> int | None:
-        for table in ("records", "refused"):
-            found = self._connection.execute(f"SELECT body FROM {table} WHERE position = ?", (position,)).fetchone()  # noqa: S608
-            if found is not None:
-                return tag_of(found[0])
-        return None
+        row = self._row_of(position)
+        table, at = ("refused", position) if row is None else ("records", row)
+        found = self._connection.execute(f"SELECT body FROM {table} WHERE position = ?", (at,)).fetchone()  # noqa: S608
+        return None if found is None else tag_of(found[0])
 
     def refuse(self, entry: Entry, reason: str) -> None:
         with self._owning() as state:
-            asked = "SELECT body FROM records WHERE position = ?"
-            found = self._connection.execute(asked, (entry.position,)).fetchone()
-            if found is None:
+            row = self._row_of(entry.position)
+            if row is None or entry.position <= state.confirmed:
                 return
-            body, now = found[0], int(time.time() * 1000)
-            self._connection.execute(
-                INSERT_REFUSED, refused_row(entry.position, body, reason, now, seed(self._identity, REFUSED))
-            )
-            self._connection.execute("DELETE FROM records WHERE position = ?", (entry.position,))
-            write_state(
-                self._connection, state._replace(records=state.records - 1, bytes=state.bytes - len(body) - OVERHEAD)
-            )
+            body = self._body_at(row)
+            contents, head, now = contents_of(row, body), head_of(body), int(time.time() * 1000)
+            alone = pack(*head, [contents[entry.position]])
+            refused = refused_row(entry.position, alone, reason, now, seed(self._identity, REFUSED))
+            self._connection.execute(INSERT_REFUSED, refused)
+            self._connection.execute("DELETE FROM records WHERE position = ?", (row,))
+            for positions in (range(min(contents), entry.position), range(entry.position + 1, row + 1)):
+                left = [contents[position] for position in positions]
+                self._connection.executemany(INSERT_RECORD, record_rows(self._seed, head, positions.start, left))
+            size = len(contents[entry.position]) + OVERHEAD
+            write_state(self._connection, state._replace(records=state.records - 1, bytes=state.bytes - size))
 
     def lag(self) -> Lag:
         with self._reading() as state:
@@ -163,7 +212,21 @@ class Journal:
         age = 0.0 if oldest is None else max(0.0, time.time() - written_of(oldest[0]) / 1000)
         return Lag(state.records, state.bytes, age)
 
+    def leave_word(self, error: str | None) -> None:
+        """In the file of the relay's lock, of which only whose it is matters."""
+        try:
+            beside(self.path, "relay").write_text(f"{error}\n" if error else "")
+        except OSError as failure:
+            raise FixMachine(f"{self.path}-relay cannot be written", way_out="see to its folder") from failure
+
     # What people ask.
+
+    def word(self) -> str | None:
+        """What holds the relay up, or ended the last one, as far as it said."""
+        try:
+            return beside(self.path, "relay").read_text(errors="replace").strip() or None
+        except OSError:
+            return None
 
     def state(self) -> State:
         with self._reading() as state:
@@ -174,7 +237,7 @@ class Journal:
         with self._reading():
             asked = "SELECT * FROM refused ORDER BY position LIMIT ?"
             rows = self._connection.execute(asked, (most,)).fetchall()
-        return [RefusedRecord(entry_of(row[0], row[1]), row[3], row[4]) for row in rows]
+        return [RefusedRecord(entries_of(row[0], row[1])[0], row[3], row[4]) for row in rows]
 
     def refused_count(self) -> int:
         with self._reading():
@@ -184,6 +247,32 @@ class Journal:
         """Every time that this journal was found damaged, and mended."""
         with self._reading():
             return [Damage(*row) for row in self._connection.execute("SELECT * FROM damages ORDER BY at")]
+
+    def refused_for(self) -> Counter[str]:
+        """How many records of which topic were set aside."""
+        return Counter(each.entry.topic for each in self.refused())
+
+    def redrive(self) -> int:
+        """Put the refused records behind all that waits, in their order; how many. All or none, and each once.
+
+        They get positions and a tag of their own, as any new record. Where they stood, their bytes are overwritten: a
+        salvage would set them aside a second time."""
+        with self._lock:
+            self._connection.execute("PRAGMA secure_delete = ON")
+        start, same = seed(self._identity, REFUSED), (secrets.randbits(63), int(time.time() * 1000))
+        with self._writing() as before:
+            state = before
+            for row in self._connection.execute("SELECT * FROM refused ORDER BY position"):
+                if not is_whole_refused(row, start):
+                    raise damaged(self.path, f"the refused record at position {row[0]}")
+                content = contents_of(row[0], row[1])[row[0]]
+                state = state._replace(
+                    end=state.end + 1, records=state.records + 1, bytes=state.bytes + len(content) + OVERHEAD
+                )
+                self._connection.executemany(INSERT_RECORD, record_rows(self._seed, same, state.end, [content]))
+            redriven = int(self._connection.execute("DELETE FROM refused").rowcount)
+            write_state(self._connection, state)
+        return redriven
 
     def purge_refused(self) -> int:
         with self._writing():

@@ -10,11 +10,11 @@ import time
 import uuid
 from pathlib import Path
 
-from kept.errors import FixConfiguration, KeptError, PersonMustLook
+from kept.errors import FixConfiguration, KeptError, PersonMustLook, SourceChanged
 from kept.outbox.locks import Lock, beside, synced
-from kept.outbox.pages import MAGIC
-from kept.outbox.rows import RECORD, REFUSED, State, is_whole, is_whole_refused, seed
-from kept.outbox.salvage import Damage, Ruins, forget, put_in_place, salvage
+from kept.outbox.pages import MAGIC, PAGE
+from kept.outbox.rows import RECORD, REFUSED, State, count_of, is_whole, is_whole_refused, seed
+from kept.outbox.salvage import Damage, Ruins, forget, put_in_place, salvage, uuids_in, whose
 from kept.outbox.tables import APPLICATION, STATE_PAGE, VERSION, connect, create, read_state, told
 
 logger = logging.getLogger("kept")
@@ -68,6 +68,7 @@ def open_journal(path: Path, *, create_missing: bool = True) -> Held:
             put_in_place(path)
             damage = _made_or_checked(path, lock)
         lock.shared()
+        _refuse_replaced(path, lock.read())
         return Held(path, lock, damage)
     except BaseException:
         lock.close()
@@ -93,17 +94,50 @@ def _made_or_checked(path: Path, lock: Lock) -> Damage | None:
             )
         _make(path, lock)
         return None
-    what = _what_is_wrong(path, identity)
+    wanted = identity or _identity_in(path)
+    ruins = Ruins(path, wanted)
+    if wanted:
+        _refuse_another(path, wanted, ruins)
+    what = _what_is_wrong(path, ruins)
     if what is None:
         if not identity:
             lock.write(_identity_of(path))
         return None
-    damage = salvage(path, identity or _identity_in(path))
+    damage = salvage(path, wanted)
+    lock.write(wanted)
     logger.error(
         "the journal %s was damaged (%s): %d records are intact and kept; lost: %s; the damaged file is now %s",
         path, what, damage.kept, damage.lost or "none", damage.moved_to,
     )  # fmt: skip
     return damage
+
+
+def _refuse_another(path: Path, identity: str, ruins: Ruins) -> None:
+    """Rule 13: what is intact of another journal is not damage of this one, whether in the file or in its log."""
+    for page in ruins.pages(STATE_PAGE):
+        if whose(page) not in ("", identity):
+            raise _another(path, identity, whose(page))
+    if ruins.state(STATE_PAGE) is None:  # another's state may be damaged too, but not all of its rows
+        for other in {each for page in ruins.pages(STATE_PAGE) for each in uuids_in(page)} - {identity}:
+            if any(Ruins(path, other).rows()):
+                raise _another(path, identity, other)
+
+
+def _refuse_replaced(path: Path, identity: str) -> None:
+    """Also where others have the journal open, who checked it before: by its name, SQLite would mix the new file with
+    the log of the old one."""
+    found = whose(_state_page(path)) if path.exists() else ""
+    if found not in ("", identity):
+        raise _another(path, identity, found)
+
+
+def _another(path: Path, wanted: str, found: str) -> SourceChanged:
+    beside_it = beside(path, "identity")
+    return SourceChanged(
+        f"the journal at {path} is {wanted} by {beside_it}, and what is there, with its -wal, is of {found}",
+        way_out=f"end every process that has it open, and put the file of {wanted} back with its -wal; or, to use "
+        f"{found} here on purpose, remove {beside_it}: its records are then sent, and those of {wanted} are not",
+    )
 
 
 def _make(path: Path, lock: Lock) -> None:
@@ -121,7 +155,7 @@ def _make(path: Path, lock: Lock) -> None:
     lock.write(state.identity)
 
 
-def _what_is_wrong(path: Path, identity: str) -> str | None:
+def _what_is_wrong(path: Path, ruins: Ruins) -> str | None:
     """Everything that can be checked; the log first, since SQLite cuts it off at the first bad frame."""
     header = _header(path)
     if not _is_ours(header):
@@ -131,7 +165,11 @@ def _what_is_wrong(path: Path, identity: str) -> str | None:
             f"the journal {path} was written by a newer kept (form {version}, this one knows {VERSION})",
             way_out="upgrade kept",
         )
-    ruins = Ruins(path, identity or _identity_in(path))
+    if version < VERSION:
+        raise FixConfiguration(
+            f"the journal {path} was written by an older kept (form {version}, this one writes {VERSION})",
+            way_out="relay what is in it with that version, then begin a new one",
+        )
     state = ruins.state(STATE_PAGE)
     if state is None:
         return "its state is not as it was written"
@@ -158,8 +196,8 @@ def _what_sqlite_finds(connection: sqlite3.Connection, path: Path) -> str | None
     start, count = seed(state.identity, RECORD), 0
     for row in connection.execute("SELECT * FROM records"):
         if not is_whole(row, start):
-            return f"the record at position {row[0]} is not as it was written"
-        count += 1
+            return f"the row up to position {row[0]} is not as it was written"
+        count += max(0, min(count_of(row[1]), row[0] - state.confirmed))
     if count != state.records:
         return f"{count} records are there, and {state.records} should be"
     start = seed(state.identity, REFUSED)
@@ -188,21 +226,14 @@ def _identity_of(path: Path) -> str:
 
 def _identity_in(path: Path) -> str:
     """The identity by the file alone, by its bytes; empty when it cannot be read."""
+    page = _state_page(path)
+    return whose(page) or next(iter(uuids_in(page)), "")
+
+
+def _state_page(path: Path) -> bytes:
     with path.open("rb") as file:
-        file.seek((STATE_PAGE - 1) * 4096)
-        page = file.read(4096)
-    for at in range(len(page) - 36):
-        text = page[at : at + 36]
-        if text[8:9] == text[13:14] == text[18:19] == b"-" and _is_uuid(text):
-            return text.decode()
-    return ""
-
-
-def _is_uuid(text: bytes) -> bool:
-    try:
-        return str(uuid.UUID(text.decode())) == text.decode()
-    except ValueError:
-        return False
+        file.seek((STATE_PAGE - 1) * PAGE)
+        return file.read(PAGE)
 
 
 def _number_of(path: Path) -> tuple[int, int] | None:

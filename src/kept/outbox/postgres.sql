@@ -41,6 +41,7 @@ CREATE TABLE kept_outbox_standing (
     confirmed bigint NOT NULL DEFAULT 0,
     confirmed_tag bigint NOT NULL DEFAULT 0,
     attempted bigint NOT NULL DEFAULT 0,
+    relay_error text,
     updated_at timestamptz NOT NULL DEFAULT now());
 INSERT INTO kept_outbox_standing DEFAULT VALUES;
 

@@ -24,7 +24,8 @@ Answer = TypeVar("Answer")
 AT_ONCE = 5_000  # rows deleted by one statement: no long transaction, no burst of log
 BYTES_AT_ONCE = 16_000_000
 EPOCH_BITS = 40
-RECORD = "topic, key, value, header_names, header_values, partition, timestamp_ms, tag"
+CONTENT = "topic, key, value, header_names, header_values, partition, timestamp_ms"
+RECORD = f"{CONTENT}, tag"
 SIZE = "coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0)"  # of what is stored apart, too: not fetched
 # The table is filled and emptied all the time, and what the planner believes of it is always out of date.
 BY_INDEX = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off"
@@ -150,6 +151,11 @@ class PostgresBacklog:
 
     def lag(self) -> Lag:
         return self._do("measuring the lag", lambda session: Lag(*session.execute(LAG).fetchall()[0]))
+
+    def leave_word(self, error: str | None) -> None:
+        word = None if error is None else error.replace("\0", "\\0")
+        update = "UPDATE kept_outbox_standing SET relay_error = %s WHERE relay_error IS DISTINCT FROM %s"
+        self._do("leaving word", lambda session: session.execute(update, (word, word)))
 
     def close(self) -> None:
         with self._lock:

@@ -1,14 +1,15 @@
-"""What a person asks a Postgres outbox: how much waits, what was refused, who holds it up; and throwing away."""
+"""What a person asks a Postgres outbox: how much waits, what was refused, who holds it up; redriving and purging."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import NamedTuple
 
 from kept.errors import TryAgain
 from kept.outbox.backlog import WITHOUT_A_MARK
 from kept.outbox.journal import RefusedRecord
-from kept.outbox.postgres_backlog import RECORD, PostgresBacklog, entry_of
+from kept.outbox.postgres_backlog import CONTENT, RECORD, PostgresBacklog, entry_of
 from kept.outbox.postgres_horizon import COMMITTING, Horizon
 from kept.stores.sessions import Session, open_session
 
@@ -17,6 +18,11 @@ REFUSED = f"""
     SELECT position, {RECORD}, reason, floor(extract(epoch FROM refused_at) * 1000)::bigint
     FROM kept_outbox_refused ORDER BY position LIMIT %s
 """  # noqa: S608 - the names of columns are ours
+# Their positions are taken when it commits, in the order of the insertion.
+REDRIVE = f"""
+    WITH back AS (DELETE FROM kept_outbox_refused RETURNING position, {CONTENT})
+    INSERT INTO kept_outbox ({CONTENT}) SELECT {CONTENT} FROM back ORDER BY position
+"""  # noqa: S608
 # Inserted while triggers were off (session_replication_role, a restore): no relay will ever see them.
 WITHOUT_A_POSITION = """
     SELECT count(*) FROM kept_outbox WHERE NOT EXISTS (
@@ -43,16 +49,20 @@ class Health(NamedTuple):
     without_a_position: int
     held_up_by: list[str]
     relay_at_work: bool
+    relay_error: str | None
+    """What holds the relay up, or ended the last one, as far as it said."""
 
 
 class InspectedBacklog(PostgresBacklog):
-    """The outbox for a person: beside what a relay does, looking and throwing away."""
+    """The outbox for a person: beside what a relay does, looking, sending again and throwing away."""
 
     def health(self) -> Health:
         def look(session: Session) -> Health:
             (lost,) = session.execute(WITHOUT_A_POSITION).fetchall()[0]
             holders = [who for (who,) in session.execute(HOLDING_UP.encode()).fetchall()]
-            return Health(lost, holders, session.execute(IS_RELAYED.encode()).fetchall() == [(True,)])
+            at_work = session.execute(IS_RELAYED.encode()).fetchall() == [(True,)]
+            (word,) = session.execute("SELECT relay_error FROM kept_outbox_standing").fetchall()[0]
+            return Health(lost, holders, at_work, word)
 
         return self._do("looking at the outbox", look)
 
@@ -64,6 +74,15 @@ class InspectedBacklog(PostgresBacklog):
     def refused_count(self) -> int:
         count = "SELECT count(*) FROM kept_outbox_refused"
         return int(self._do("looking at the outbox", lambda session: session.execute(count).fetchall()[0][0]))
+
+    def refused_for(self) -> Counter[str]:
+        """How many records of which topic were set aside."""
+        count = "SELECT topic, count(*) FROM kept_outbox_refused GROUP BY topic"
+        return Counter(dict(self._do("looking at the outbox", lambda session: session.execute(count).fetchall())))
+
+    def redrive(self) -> int:
+        """Put the refused records behind all that waits, in their order; how many. All or none, and each once."""
+        return self._do("redriving records", lambda session: session.execute(REDRIVE.encode()).rowcount)
 
     def purge_refused(self) -> int:
         delete = "DELETE FROM kept_outbox_refused"

@@ -36,6 +36,7 @@ COLUMNS = {
         "confirmed": "bigint",
         "confirmed_tag": "bigint",
         "attempted": "bigint",
+        "relay_error": "text",
         "updated_at": _TIME,
     },
     "kept_outbox_identity": {

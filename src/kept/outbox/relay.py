@@ -1,7 +1,9 @@
 """The relay: reads a backlog in order, carries it into Kafka, and trims it only below what is confirmed.
 
-The backlog has a thread of its own: the next entries are read, and the last ones trimmed, while this thread waits for
-Kafka. Brokers that are away are waited for, for as long as it takes, with one batch in memory.
+The backlog has a thread of its own: the next entries are read while this thread waits for Kafka, and the last ones
+trimmed. They are not read while records are handed over: two threads that do a little for every record hand Python's
+lock to and fro, which takes longer than the work. Brokers that are away are waited for, for as long as it takes, with
+two batches in memory.
 """
 
 from __future__ import annotations
@@ -11,17 +13,19 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeVar
 
-from kept.errors import FixConfiguration, FixMachine, KeptError, TryAgain
-from kept.guarantees import AtLeastOnce, AtMostOnce, ExactlyOnce, Guarantee, merge, producer_settings
+from kept.errors import Fenced, FixConfiguration, FixMachine, KeptError, TryAgain
+from kept.guarantees import AtLeastOnce, AtMostOnce, ExactlyOnce, Guarantee, connection, merge, producer_settings
 from kept.outbox.backlog import Backlog, Entry
 from kept.outbox.carrying import AtLeastOnceCarrier, Carrier, ExactlyOnceCarrier, Stopped
 from kept.outbox.topics import Destinations
+from kept.producer.clients import IN_LARGE_PIECES
 from kept.progress.poison import Fate, isolate
 
 logger = logging.getLogger("kept")
-TOGETHER = 20_000
+TOGETHER = 50_000
 """Records of one transaction, at most."""
 ENOUGH_COMPANY = 1000
 COMPANY_WITHIN = 0.05
@@ -60,6 +64,7 @@ class Relay:
             )
         settings = {
             "log_level": 0,
+            **IN_LARGE_PIECES,
             **merge(producer_settings(promise), overrides),
             "bootstrap.servers": bootstrap,
         }
@@ -69,10 +74,10 @@ class Relay:
         self.last_error: str | None = None
         self._backlog = backlog
         self._stop = threading.Event()
-        plain = {name: value for name, value in settings.items() if not name.startswith("transaction")}
-        self._destinations = Destinations(plain, patience)
+        self._destinations = Destinations({**connection(settings), "log_level": 0}, patience)
         self._carrier: Carrier = kind(settings, backlog, self._hold_up)
         self._desk = ThreadPoolExecutor(1, thread_name_prefix="kept-backlog")
+        self._ahead: Future[list[Entry]] | None = None
         self._trimming: Future[None] | None = None
         self._after = 0  # read up to here
         self._reached = 0  # written up to here: behind it there may be records that were refused
@@ -86,11 +91,16 @@ class Relay:
     def run(self, *, until_empty: bool = False) -> None:
         """Until `stop`, or until nothing waits. Raises what ends this relay for good; nothing is lost by it."""
         try:
+            self._leave_word(None)
             self._after = self._reached = self._insist(self._carrier.begin)
             self._attempted = self._insist(self._ask, self._backlog.standing).attempted
             self._go_on(until_empty=until_empty)
         except Stopped:
             pass
+        except KeptError as error:
+            if not isinstance(error, Fenced):  # then the word is its successor's
+                self._leave_word(error.what)
+            raise
         finally:
             self.close()
 
@@ -99,10 +109,9 @@ class Relay:
         self._stop.set()
 
     def _go_on(self, *, until_empty: bool) -> None:
-        ahead = self._read_ahead()
         busy = time.monotonic()
         while not self._stop.is_set():
-            entries = self._insist(self._entries, ahead)
+            entries = self._insist(self._entries)
             if not entries:
                 self._rest()
                 if until_empty:
@@ -111,25 +120,27 @@ class Relay:
                     self._insist(self._carrier.refresh)
                     busy = time.monotonic()
                 self._stop.wait(IDLE)
-                ahead = self._read_ahead()
                 continue
             if len(entries) < ENOUGH_COMPANY and not until_empty:
                 self._stop.wait(COMPANY_WITHIN)
                 entries = self._insist(self._ask, self._backlog.read, self._after, TOGETHER)
             self._plan(entries[-1].position)
-            ahead = self._desk.submit(self._backlog.read, entries[-1].position, TOGETHER)
             self._carry(entries)
             self._after = entries[-1].position
-            self._confirm()
             busy = time.monotonic()
         self._rest()
 
-    def _read_ahead(self) -> Future[list[Entry]]:
-        return self._desk.submit(self._backlog.read, self._after, TOGETHER)
+    def _while_kafka_works(self, after: int) -> None:
+        """Read what follows, and trim what was confirmed before: a trim that failed is made good by the next."""
+        if self._ahead is None:
+            self._ahead = self._desk.submit(self._backlog.read, after, TOGETHER)
+            self._look_at_the_trim()
+            self._trimming = self._desk.submit(self._backlog.trim, self._reached)
 
-    def _entries(self, ahead: Future[list[Entry]]) -> list[Entry]:
-        """What was read ahead; when that failed, what is read now."""
-        if ahead.exception() is None:
+    def _entries(self) -> list[Entry]:
+        """What was read ahead; when nothing was, or that failed, what is read now."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead.exception() is None:
             return ahead.result()
         return self._ask(self._backlog.read, self._after, TOGETHER)
 
@@ -139,12 +150,7 @@ class Relay:
             self._attempted = max(last, self._insist(self._ask, self._backlog.end))
             self._insist(self._ask, self._backlog.attempt, self._attempted)
 
-    def _confirm(self) -> None:
-        """Trim in the background; one that failed is made good by the next."""
-        self._confirmed()
-        self._trimming = self._desk.submit(self._backlog.trim, self._reached)
-
-    def _confirmed(self) -> None:
+    def _look_at_the_trim(self) -> None:
         trimming, self._trimming = self._trimming, None
         error = None if trimming is None else trimming.exception()
         if error is not None and not isinstance(error, (TryAgain, FixMachine)):
@@ -152,7 +158,7 @@ class Relay:
 
     def _rest(self) -> None:
         """All is confirmed, and noted as such."""
-        self._confirmed()
+        self._look_at_the_trim()
         if self._trimmed < self._reached:
             self._insist(self._ask, self._backlog.trim, self._reached)
             self._trimmed = self._reached
@@ -166,11 +172,11 @@ class Relay:
         for entry, reason in refused:
             self._set_aside(entry, reason)
         gone = {entry.position for entry, _ in refused}
-        pieces = isolate([entry for entry in entries if entry.position not in gone])
+        pieces = isolate([entry for entry in entries if entry.position not in gone] if gone else entries)
         try:
             piece = next(pieces)
             while True:
-                fate = self._insist(self._sent, piece)
+                fate = self._insist(self._sent, piece, entries[-1].position)
                 if fate is Fate.REFUSED and len(piece) == 1:
                     self._set_aside(piece[0], self._carrier.why)
                 elif fate is Fate.WRITTEN:
@@ -180,15 +186,15 @@ class Relay:
         except StopIteration:
             return
 
-    def _sent(self, piece: Sequence[Entry]) -> Fate:
-        fate = self._carrier.send(piece)
+    def _sent(self, piece: Sequence[Entry], last: int) -> Fate:
+        fate = self._carrier.send(piece, lambda: self._while_kafka_works(last))
         if fate is Fate.RETRY:
             self._destinations.forget()
             self._failures += 1
             if self._failures >= FAILURES and len(piece) > 1:
                 self._failures = 0
                 return Fate.REFUSED  # halved: perhaps they are too many for the time that a transaction has
-            raise TryAgain(f"{len(piece)} records were not written: {self._carrier.why}", way_out="they are sent again")
+            raise TryAgain(f"{len(piece)} records were not written: {self._carrier.why}", way_out=self._carrier.way_out)
         self._failures = 0
         return fate
 
@@ -211,14 +217,25 @@ class Relay:
             except (TryAgain, FixMachine) as error:
                 self._hold_up(error)
             else:
-                self._pause, self.last_error = 0.0, None
+                self._pause = 0.0
+                if self.last_error is not None:
+                    self._leave_word(None)
                 return answer
 
+    def _leave_word(self, error: str | None) -> None:
+        """For whoever looks at this relay, or only at its backlog."""
+        self.last_error = error
+        with suppress(KeptError):  # where even that cannot be written down, what is in the way is told all the same
+            self._ask(self._backlog.leave_word, error)
+
     def _hold_up(self, error: KeptError) -> None:
-        self.last_error = error.what
+        if error.what != self.last_error:
+            self._leave_word(error.what)
         if time.monotonic() - self._told > TOLD_EVERY or not self._told:
             self._told = time.monotonic()
-            logger.warning("%s is not relayed now: %s; it is tried again", self._backlog.name, error.what)
+            logger.warning(
+                "%s is not relayed now: %s (%s); it is tried again", self._backlog.name, error.what, error.way_out
+            )
         self._pause = min(LONGEST_PAUSE, max(0.1, self._pause * 2))
         if self._stop.wait(self._pause):
             raise Stopped from error

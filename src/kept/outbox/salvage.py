@@ -15,6 +15,7 @@ from __future__ import annotations
 import mmap
 import os
 import time
+import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +24,20 @@ from typing import Any, NamedTuple
 from kept.errors import PersonMustLook
 from kept.outbox.locks import beside, synced
 from kept.outbox.pages import PAGE, Log, cells, read_log
-from kept.outbox.rows import OVERHEAD, RECORD, REFUSED, State, is_whole, is_whole_refused, seed
+from kept.outbox.rows import (
+    HEAD,
+    OVERHEAD,
+    RECORD,
+    REFUSED,
+    RecordRow,
+    State,
+    contents_of,
+    head_of,
+    is_whole,
+    is_whole_refused,
+    record_rows,
+    seed,
+)
 from kept.outbox.tables import INSERT_RECORD, INSERT_REFUSED, create, write_state
 
 JUMP = 1 << 32
@@ -72,6 +86,10 @@ class Ruins:
                 return State(*row)
         return None
 
+    def pages(self, number: int) -> list[bytes]:
+        """A page in the file by itself, and as SQLite would see it."""
+        return [self._page(number, {}), self._page(number, self._log.seen)]
+
     def _page(self, number: int, places: dict[int, int]) -> bytes:
         at = places.get(number)
         if at is not None:
@@ -85,17 +103,45 @@ class Ruins:
                 yield found
 
 
+def whose(page: bytes) -> str:
+    """The identity of the journal whose state stands in this page, whole; else empty."""
+    for _, columns in cells(page, lambda _: b""):
+        if len(columns) == len(State._fields) + 1 and _is_state(columns):
+            return str(columns[0])
+    return ""
+
+
+def uuids_in(page: bytes) -> list[str]:
+    """What may be an identity in a page that is not whole; the first is the likeliest."""
+    found = []
+    for at in range(len(page) - 36):
+        text = page[at : at + 36]
+        if text[8:9] == text[13:14] == text[18:19] == b"-" and _is_uuid(text):
+            found.append(text.decode())
+    return found
+
+
+def _is_state(columns: list[Any]) -> bool:
+    with suppress(TypeError, AttributeError):
+        return bool(State(*columns[:-1]).checksum() == columns[-1])
+    return False
+
+
+def _is_uuid(text: bytes) -> bool:
+    try:
+        return str(uuid.UUID(text.decode())) == text.decode()
+    except ValueError:
+        return False
+
+
 def _whole(position: int, columns: list[Any], identity: str) -> tuple[bytes, tuple[Any, ...]] | None:
     row = (position, *columns[1:])
     if len(columns) == 3 and is_whole(row, seed(identity, RECORD)):
         return RECORD, row
     if len(columns) == 5 and is_whole_refused(row, seed(identity, REFUSED)):
         return REFUSED, row
-    if len(columns) == len(State._fields) + 1 and columns[0] == identity:
-        with suppress(TypeError):
-            state = State(*columns[:-1])
-            if state.checksum() == columns[-1]:
-                return b"state", tuple(state)
+    if len(columns) == len(State._fields) + 1 and columns[0] == identity and _is_state(columns):
+        return b"state", tuple(columns[:-1])
     return None
 
 
@@ -152,10 +198,11 @@ def _rebuilt(ruins: Ruins, new: Path, born: State, aside: Path) -> Damage:
     connection.execute("BEGIN IMMEDIATE")
     refused = connection.executemany(INSERT_REFUSED, (row for kind, row in ruins.rows() if kind == REFUSED)).rowcount
     waiting = INSERT_RECORD.replace("INSERT", "INSERT OR IGNORE", 1)
-    connection.executemany(waiting, (row for kind, row in ruins.rows() if kind == RECORD and row[0] > state.confirmed))
+    rows = (row for kind, row in ruins.rows() if kind == RECORD)
+    connection.executemany(waiting, _one_by_one(rows, state.confirmed, seed(state.identity, RECORD)))
     connection.execute("DELETE FROM records WHERE position IN (SELECT position FROM refused)")
     kept, size, last = connection.execute(
-        f"SELECT count(*), total(length(body) + {OVERHEAD}), coalesce(max(position), 0) FROM records"  # noqa: S608
+        f"SELECT count(*), total(length(body) - {HEAD} + {OVERHEAD}), coalesce(max(position), 0) FROM records"  # noqa: S608
     ).fetchone()
     lost = _told_lost(known, kept, last)
     end = max(state.end, state.attempted, last) + JUMP
@@ -177,6 +224,14 @@ def _rebuilt(ruins: Ruins, new: Path, born: State, aside: Path) -> Damage:
     connection.close()
     synced(new)
     return damage
+
+
+def _one_by_one(rows: Iterable[tuple[Any, ...]], above: int, start: int) -> Iterator[RecordRow]:
+    """Each record in a row of its own: ruins may also have a row as it was before one of its records was refused."""
+    for last, body, _ in rows:
+        for position, content in contents_of(last, body).items():
+            if position > above:
+                yield from record_rows(start, head_of(body), position, [content])
 
 
 def _latest(states: Iterable[tuple[Any, ...]]) -> State | None:

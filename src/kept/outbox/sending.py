@@ -139,6 +139,8 @@ class Outbox:
             raise self._relaying.ended_by
 
     def _let_go(self) -> None:
+        if self._held.is_forked():
+            return  # threads, connections and the relay are the parent's
         if self._relaying is not None:
             self._relaying.close()
         if self._journal is not None:

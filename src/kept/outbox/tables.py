@@ -13,7 +13,7 @@ from kept.outbox.rows import State
 
 APPLICATION = 0x6B657074
 """Stands in the header of every journal: "kept"."""
-VERSION = 1
+VERSION = 2
 LOCKED_WITHIN = 30.0
 _RECORD = "position INTEGER PRIMARY KEY, body BLOB NOT NULL, checksum INTEGER NOT NULL"
 STATE_COLUMNS = ", ".join(State._fields)

@@ -7,17 +7,34 @@ A fresh client has a fresh epoch, and the broker turns the late copy away.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Producer as Client
 
 from kept.errors import FixConfiguration, KeptError, TryAgain
 
 CONNECTS_WITHIN = 10.0
+GRACE = 1.0
+"""So much longer than its own time-out a call may take: the client's own error says more than ours."""
+QUICK: Mapping[str, object] = {"log_level": 0, "reconnect.backoff.ms": 1}
+"""For short-lived clients: the first answer replaces the addresses that a client began with, and it connects again."""
+IN_LARGE_PIECES: Mapping[str, object] = {"linger.ms": 50}
+"""For transactions of many records. When the last one is handed over nothing lingers: the commit flushes."""
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+TRANSACTION_IS_OVER = frozenset({KafkaError._STATE, KafkaError._FATAL, KafkaError._FENCED})
+"""What `produce` says when the fault is the transaction's and not the record's."""
 NOBODY_ANSWERS = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
 _FORBIDDEN = {KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
+
+
+def tells_of_a_fence(failure: BaseException | None) -> bool:
+    """Whether another instance may be behind it: a client that was fenced says so once, and then only that it is beyond
+    repair."""
+    return isinstance(failure, KafkaException) and failure.args[0].code() in {*FENCED, KafkaError._FATAL}
 
 
 def make_client(settings: Mapping[str, object]) -> Client:
@@ -31,8 +48,12 @@ def make_client(settings: Mapping[str, object]) -> Client:
         ) from failure
 
 
-def fenced_client(settings: Mapping[str, object], within: float) -> Client:
-    """A client that has fenced every other with its transactional id; what they had open is ended by then."""
+def fenced_client(settings: Mapping[str, object], within: float, expects: Iterable[str] = ()) -> Client:
+    """A client that has fenced every other with its transactional id; what they had open is ended by then.
+
+    `expects`: topics that it is going to write to. Records for a topic that a client does not know yet are put aside,
+    and handed out a second time: that takes a third of all its work.
+    """
     client = make_client({"reconnect.backoff.ms": 1, **settings})
     try:
         # Without a connection, asking for the coordinator would wait half a second for a timer. The first answer
@@ -40,9 +61,46 @@ def fenced_client(settings: Mapping[str, object], within: float) -> Client:
         for _ in range(2):
             client.list_topics("__transaction_state", timeout=min(CONNECTS_WITHIN, within))
         client.init_transactions(within)
+        for topic in expects:
+            client.list_topics(topic, timeout=min(CONNECTS_WITHIN, within))
     except KafkaException as failure:
         raise _not_fenced(failure.args[0]) from failure
     return client
+
+
+def put_offsets(client: Client, offsets: Sequence[TopicPartition], group: object, within: float) -> None:
+    """Put offsets into the client's open transaction. `_TIMED_OUT`: the transaction can only be fenced off.
+
+    The client's own call may not return at all. It looks for the group's coordinator three times; when there is none,
+    because the brokers are just coming back, it looks again only after a connection has been opened or closed. So the
+    call has a thread of its own, which is left behind; whatever it still does is behind the next fence.
+    """
+    wait_for(beside(lambda: client.send_offsets_to_transaction(list(offsets), group, within)), within)
+
+
+def beside(call: Callable[[], object]) -> Future[None]:
+    """The call in a thread of its own, which a process that ends does not wait for."""
+    done: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as failure:  # noqa: BLE001 - raised where the answer is waited for
+            done.set_exception(failure)
+        else:
+            done.set_result(None)
+
+    threading.Thread(target=run, name="kept-offsets", daemon=True).start()
+    return done
+
+
+def wait_for(put: Future[None], within: float) -> None:
+    """Until the offsets are in the transaction, or it is known that they are not, or time is up (`_TIMED_OUT`)."""
+    try:
+        put.result(within + GRACE)
+    except FutureTimeout:
+        reason = f"the coordinator of the group was not found within {within:.0f} s"
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, reason)) from None
 
 
 def _not_fenced(error: KafkaError) -> KeptError:

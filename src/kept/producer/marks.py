@@ -19,6 +19,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from kept.coordinator import ask_coordinator
 from kept.errors import Fenced, ProgressMoved, TryAgain
 from kept.guarantees import connection
 from kept.producer.carrier import CARRIER, make_carrier
@@ -28,7 +29,9 @@ _TEXT = re.compile(
     r"(?: at (?P<identity>[0-9a-f-]{36}) (?P<position>\d+) (?P<tag>-?\d+))?"
 )
 _ANSWER_WITHIN = 30.0
-_COORDINATOR_MOVES = {
+_ASKED_AGAIN_AFTER = 10
+"""Milliseconds: a mark whose transaction has just ended stands within a few."""
+COORDINATOR_MOVES = {
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -80,14 +83,18 @@ def read_mark(text: str) -> Mark:
     return Mark(match["owner"], int(match["generation"]), int(match["sequence"]), int(match["before"]), reached)
 
 
-def claimed_by(owner: str, found: Mark | None, at_least: int = 1, birth: Reached | None = None) -> Mark:
+def claimed_by(
+    owner: str, found: Mark | None, now: int, at_least: int | None = None, birth: Reached | None = None
+) -> Mark:
     """The mark with which a new owner begins: one generation on, remembering where the last one stood.
 
-    `at_least` is a generation that the name is known to have had when its mark is gone; `birth` where a relay begins.
+    A mark expires when its name rests for a week. Then the generation is `now`, in seconds since 1970: above that of
+    whoever began earlier and sleeps, for nobody is succeeded once a second for a week. `at_least` is a generation that
+    a relay's backlog is known to have had, which says the same better; `birth` where a relay begins.
     """
     if found is None:
-        return Mark(owner, at_least, 0, 0, birth)
-    return Mark(owner, max(found.generation + 1, at_least), 0, found.sequence, found.reached or birth)
+        return Mark(owner, now if at_least is None else at_least, 0, 0, birth)
+    return Mark(owner, max(found.generation + 1, at_least or 0), 0, found.sequence, found.reached or birth)
 
 
 def refuse_if_succeeded(found: Mark | None, mine: Mark) -> None:
@@ -117,13 +124,13 @@ class Marks:
 
     def __init__(self, reached_by: Mapping[str, object], group: str) -> None:
         self._group = group
-        reach: dict[str, Any] = {**connection(reached_by), "log_level": 0}
+        self._reached_by = connection(reached_by)
+        reach: dict[str, Any] = {**self._reached_by, "log_level": 0}
         self._admin = AdminClient(reach)
-        settings = {**reach, "group.id": group, "enable.auto.commit": False}
-        self._waiting = Consumer({**settings, "isolation.level": "read_committed"})
-        self._glancing = Consumer({**settings, "isolation.level": "read_uncommitted"})
-        self.group_metadata = self._waiting.consumer_group_metadata()
-        self._one_at_a_time = threading.Lock()
+        settings = {**reach, "group.id": group, "enable.auto.commit": False, "retry.backoff.ms": _ASKED_AGAIN_AFTER}
+        self._waiting = _Reader({**settings, "isolation.level": "read_committed"})
+        self._glancing = _Reader({**settings, "isolation.level": "read_uncommitted"})
+        self.group_metadata = self._waiting.client.consumer_group_metadata()
 
     def close(self) -> None:
         self._waiting.close()
@@ -132,32 +139,19 @@ class Marks:
     def forget(self) -> None:
         """Remove the mark of a name that is never used again."""
         with suppress(KafkaException):
-            for gone in self._admin.delete_consumer_groups([self._group], request_timeout=_ANSWER_WITHIN).values():
-                gone.result(_ANSWER_WITHIN)
+            ask_coordinator(
+                self._reached_by,
+                lambda client, timeout: client.delete_consumer_groups([self._group], request_timeout=timeout),
+                _ANSWER_WITHIN,
+            )
 
     def read(self, within: float = _ANSWER_WITHIN) -> Mark | None:
         """The mark that was committed last; one in an open transaction is waited for. To be asked behind a fence."""
-        return self._ask(self._waiting, within)
+        return self._waiting.ask(within)
 
     def glance(self, within: float = _ANSWER_WITHIN) -> Mark | None:
         """The mark that was committed last, whatever is under way: good enough to see a successor."""
-        return self._ask(self._glancing, within)
-
-    def _ask(self, reader: Consumer, within: float) -> Mark | None:
-        """The committed mark; a coordinator that has just moved is asked for again."""
-        deadline = time.monotonic() + within
-        while True:
-            try:
-                with self._one_at_a_time:
-                    (found,) = reader.committed([TopicPartition(CARRIER, 0)], timeout=max(0.1, within))
-                if found.error is not None:
-                    raise KafkaException(found.error)  # noqa: TRY301 - told below, as if the whole call had failed
-            except KafkaException as failure:
-                if failure.args[0].code() not in _COORDINATOR_MOVES or time.monotonic() > deadline:
-                    raise _no_answer(failure.args[0]) from failure
-                time.sleep(0.1)
-            else:
-                return None if found.offset < 0 else read_mark(found.metadata or "")
+        return self._glancing.ask(within)
 
     @staticmethod
     def position(mark: Mark) -> TopicPartition:
@@ -166,6 +160,34 @@ class Marks:
 
     def make_carrier(self) -> None:
         make_carrier(self._admin)
+
+
+class _Reader:
+    """Asks what is committed, one question at a time."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.client = Consumer(dict(settings))
+        self._one_at_a_time = threading.Lock()
+
+    def close(self) -> None:
+        with self._one_at_a_time:  # a question that is under way has its answer first
+            self.client.close()
+
+    def ask(self, within: float) -> Mark | None:
+        """The committed mark; a coordinator that has just moved is asked for again."""
+        deadline = time.monotonic() + within
+        while True:
+            try:
+                with self._one_at_a_time:
+                    (found,) = self.client.committed([TopicPartition(CARRIER, 0)], timeout=max(0.1, within))
+                if found.error is not None:
+                    raise KafkaException(found.error)  # noqa: TRY301 - told below, as if the whole call had failed
+            except KafkaException as failure:
+                if failure.args[0].code() not in COORDINATOR_MOVES or time.monotonic() > deadline:
+                    raise _no_answer(failure.args[0]) from failure
+                time.sleep(0.1)
+            else:
+                return None if found.offset < 0 else read_mark(found.metadata or "")
 
 
 def _no_answer(error: KafkaError) -> TryAgain:

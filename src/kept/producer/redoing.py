@@ -17,7 +17,8 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import Producer as Client
 
 from kept.errors import KeptError, NotPersisted, OutcomeUnknown, TransactionAborted, TryAgain
-from kept.producer.delivery import Delivery, Place, Route, place_of
+from kept.producer.clients import TRANSACTION_IS_OVER
+from kept.producer.delivery import Delivery, Route, without_place
 from kept.producer.fates import error_of, is_forbidden, is_refused_together, refused_alone
 from kept.producer.stamping import HeaderList, Text
 from kept.producer.transactions import Transaction, Transactions
@@ -26,7 +27,6 @@ ATTEMPT_WITHIN = 60.0
 REPORTS_WITHIN = 5.0
 PAUSE = 0.1
 POLL_EVERY = 200
-_TRANSACTION_IS_OVER = {KafkaError._STATE, KafkaError._FATAL, KafkaError._FENCED}
 
 Content: TypeAlias = tuple[Text, Text, int, int, HeaderList | None]
 """What a client is given, as often as it takes: value, key, partition, timestamp and headers."""
@@ -40,19 +40,21 @@ class Joined(Delivery):
     def __init__(self, topic: str, route: Route, content: Content, size: int) -> None:
         self.topic = topic  # not by super().__init__(): this is done for every record
         self._route = route
-        self._fate = None
         self.content: Content | None = content
         self.size = size
         self.number = 0
-        self.noted: Place | KafkaError | None = None
+        self.noted: Message | KafkaError | None = None
 
-    def note(self, error: KafkaError | None, message: Message) -> None:
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
         """What the client knows of the present attempt: true only once the transaction is committed."""
-        self.noted = place_of(message) if error is None else error
+        self.noted = message if error is None else error
 
-    def settle(self, fate: Place | KeptError) -> None:
-        self.content = None  # a handle that is kept does not keep the record
+    def settle(self, fate: Message | KeptError) -> None:
+        self.content = None
         super().settle(fate)
+
+    def without_place(self) -> KeptError:
+        return without_place(self.topic)
 
 
 def carry(transactions: Transactions, batch: Sequence[Joined], deadline: float) -> KeptError | None:
@@ -125,11 +127,11 @@ def _taken(client: Client, record: Joined) -> bool:
         return True  # it was refused in an earlier attempt
     value, key, partition, timestamp, headers = record.content
     try:
-        client.produce(record.topic, value, key, partition, record.note, timestamp=timestamp, headers=headers)
+        client.produce(record.topic, value, key, partition, record, timestamp=timestamp, headers=headers)
     except BufferError:
         return False
     except KafkaException as failure:
-        if failure.args[0].code() in _TRANSACTION_IS_OVER:
+        if failure.args[0].code() in TRANSACTION_IS_OVER:
             raise _cut_short(failure.args[0].str()) from failure
         record.refused(failure.args[0])
     except (TypeError, ValueError, OverflowError) as failure:
@@ -144,20 +146,14 @@ def _taken(client: Client, record: Joined) -> bool:
 
 
 def _commit(transaction: Transaction, deadline: float) -> None:
-    """Commit; an outcome that nobody could be asked about is asked for again until the time is over."""
-    try:
-        transaction.commit(ATTEMPT_WITHIN)
-    except OutcomeUnknown as unknown:
-        while isinstance(unknown.__cause__, TryAgain) and time.monotonic() < deadline:
-            time.sleep(PAUSE)
-            try:
-                if transaction.was_committed(ATTEMPT_WITHIN):
-                    return
-            except OutcomeUnknown as still:
-                unknown = still
-            else:
-                raise _cut_short("its commit never arrived") from unknown
-        raise unknown from unknown.__cause__
+    """An outcome that nobody could be asked about is asked for again until the time is over."""
+
+    def wait(unknown: OutcomeUnknown) -> None:
+        if time.monotonic() > deadline:
+            raise unknown from unknown.__cause__
+        time.sleep(PAUSE)
+
+    transaction.commit_and_know(ATTEMPT_WITHIN, ATTEMPT_WITHIN, wait)
 
 
 def _settle(client: Client, piece: Sequence[Joined]) -> None:
@@ -168,15 +164,10 @@ def _settle(client: Client, piece: Sequence[Joined]) -> None:
             break
         _serve(client, 0.01)
     for record in piece:
-        if isinstance(record.noted, tuple):
+        if isinstance(record.noted, Message):
             record.settle(record.noted)
         elif record.content is not None:
-            record.fail(
-                OutcomeUnknown(
-                    f"the record for {record.topic} was committed, but where it is was not reported",
-                    way_out="look for it in the topic; do not send it again",
-                )
-            )
+            record.fail(without_place(record.topic))
 
 
 def _to_redo(piece: Sequence[Joined], failure: KeptError) -> list[Sequence[Joined]]:

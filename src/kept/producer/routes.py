@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from confluent_kafka import KafkaException
@@ -17,26 +18,30 @@ REPORTS_EVERY = 100
 class ClientRoute:
     """One client, and the book in which the failures of its records are written."""
 
-    __slots__ = ("_until_reports", "book", "client", "may_be_resent", "produce")
+    __slots__ = ("book", "client", "handle", "may_be_resent", "produce", "until_reports")
 
-    def __init__(self, client: Client, book: Book, *, may_be_resent: bool) -> None:
-        self.client = client
-        self.produce = client.produce
+    def __init__(self, client: Client, book: Book, *, may_be_resent: bool, handle: type[Delivery] = Delivery) -> None:
+        self.client: Client | None = client
+        self.produce: Callable[..., object] = client.produce
+        self.handle = handle
         self.book = book
         self.may_be_resent = may_be_resent
-        self._until_reports = REPORTS_EVERY
+        self.until_reports = REPORTS_EVERY  # counted down by whoever sends
 
     def bring_in(self, delivery: Delivery, timeout: float) -> None:  # noqa: ARG002 - all that arrived is brought in
         self.serve(timeout)
 
-    def sent_one(self) -> None:
-        """A record went out: now and then, reports are brought in."""
-        self._until_reports -= 1
-        if self._until_reports <= 0:
-            self._until_reports = REPORTS_EVERY
-            self.serve(0)
+    def bring_in_reports(self) -> None:
+        """Enough went out since the last time."""
+        self.until_reports = REPORTS_EVERY
+        self.serve(0)
 
     def serve(self, timeout: float) -> None:
         """Bring in reports. A client that was fenced raises here; its records and its commit tell the same better."""
-        with suppress(KafkaException):
-            self.client.poll(timeout)
+        if (client := self.client) is not None:
+            with suppress(KafkaException):
+                client.poll(timeout)
+
+    def flush(self, timeout: float) -> int:
+        """Wait so long for reports; how many are still missing."""
+        return 0 if (client := self.client) is None else int(client.flush(timeout))

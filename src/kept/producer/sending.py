@@ -16,6 +16,7 @@ from kept.producer.book import Book
 from kept.producer.clients import make_client
 from kept.producer.delivery import Delivery
 from kept.producer.fates import error_of, would_end_the_same
+from kept.producer.inside import TransactionRoute, fate_of, left_by
 from kept.producer.joining import Joining
 from kept.producer.redoing import Content
 from kept.producer.routes import ClientRoute
@@ -85,15 +86,17 @@ class Producer:
         route = self._route
         if route is None:
             return self._join(topic, value, key, number, timestamp, headers)
-        delivery = Delivery(topic, route)
+        delivery = route.handle(topic, route)
         try:
             if headers is None and timestamp is None:
-                route.produce(topic, value, key, number, delivery.report)
+                route.produce(topic, value, key, number, delivery)
             else:
-                route.produce(topic, value, key, number, delivery.report, timestamp=timestamp or 0, headers=headers)
+                route.produce(topic, value, key, number, delivery, timestamp=timestamp or 0, headers=headers)
         except (BufferError, KafkaException) as failure:
             self._not_taken(failure, route, delivery, (value, key, number, timestamp or 0, headers))
-        route.sent_one()
+        route.until_reports -= 1
+        if route.until_reports <= 0:
+            route.bring_in_reports()
         return delivery
 
     def _join(
@@ -114,9 +117,7 @@ class Producer:
                 raise _no_room(delivery.topic) from None
             route.serve(0.05)
             try:
-                route.produce(
-                    delivery.topic, value, key, partition, delivery.report, timestamp=timestamp, headers=headers
-                )
+                route.produce(delivery.topic, value, key, partition, delivery, timestamp=timestamp, headers=headers)
             except (BufferError, KafkaException) as again:
                 failure = again
             else:
@@ -130,7 +131,7 @@ class Producer:
         """All or nothing, across topics and partitions: commits when the block is left, aborts when it raises.
 
         What was sent before it is committed before it. While it is open, everything that this producer sends, from
-        any thread, belongs to it.
+        any thread, belongs to it. Its handles tell their fate when it has ended, and not inside the block.
         """
         if not isinstance(self.guarantee, ExactlyOnce):
             raise FixConfiguration(
@@ -139,19 +140,26 @@ class Producer:
         with self._joining.alone(within) as transactions:
             transaction = transactions.open(within)
             book = Book()  # what fails in it is told by its end
-            self._route = ClientRoute(transaction.client, book, may_be_resent=False)  # a failure forbids the commit
+            self._route = route = TransactionRoute(transaction.client, book)
+            fate: KeptError | None = None
             try:
                 try:
                     yield
-                except BaseException:
+                except BaseException as error:
+                    fate = left_by(error)
                     if not transaction.abort(within):
                         transactions.refuse_if_succeeded(within)
                     raise
-                transaction.commit(within)
+                try:
+                    transaction.commit(within)
+                except BaseException as error:
+                    fate = None if transaction.committed else fate_of(error)
+                    raise
             except TransactionAborted as aborted:
                 raise would_end_the_same(aborted, book.refusal) or aborted from aborted.__cause__
             finally:
                 self._route = None
+                route.ended(fate)
 
     def flush(self, timeout: float = 60.0) -> int:
         """Wait until nothing is under way; how many records still are when the time is over."""
@@ -161,7 +169,7 @@ class Producer:
         deadline = time.monotonic() + timeout
         left = 1
         while left and time.monotonic() < deadline:
-            left = int(route.client.flush(0.1))  # in slices, so that Ctrl-C gets through
+            left = route.flush(0.1)  # in slices, so that Ctrl-C gets through
         return left
 
     def close(self, timeout: float = 60.0) -> None:

@@ -2,11 +2,15 @@
 
 1. A fresh client fences every other with its id; what they had open is ended by then.
 2. Behind the fence the mark is read: a higher generation than ours means that we were succeeded.
-3. The records and the next mark are committed together.
+3. The records and the next mark are committed together. 2 and the mark go on while records are handed over.
 4. An answer that was lost: fence again, read the mark, and know.
 
 Three ids take turns: one works, one is made ready, and the one before has time to finish, because a fence that
-comes while the coordinator still ends its last transaction waits half a second. A successor fences all of them.
+comes while the coordinator still ends its last transaction waits half a second.
+
+A successor fences all of them, reads the mark, and puts its own into a transaction of each, the first before the
+others; then it commits the first. Somebody who fenced one of them again since then is noticed by that, before anything
+is committed; somebody who does so later has to wait, with his look, for what becomes of the first.
 """
 
 from __future__ import annotations
@@ -15,19 +19,20 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from typing import TypeAlias
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as Client
 
 from kept.errors import Fenced, KeptError, OutcomeUnknown, TransactionAborted, TryAgain
-from kept.producer.clients import FENCED, fenced_client
+from kept.producer.clients import FENCED, beside, fenced_client, put_offsets, wait_for
 from kept.producer.marks import Mark, Marks, Reached, claimed_by, refuse_if_succeeded, was_committed
 
 IDS = 3
+CARRIED_WITHIN = 30.0
 LONGEST_WAIT_AFTER_A_FENCED_CLAIM = 0.5
 Agreed: TypeAlias = Callable[[Mark | None], Reached | None]
 
@@ -37,6 +42,8 @@ class Transactions:
 
     def __init__(self, settings: Mapping[str, object]) -> None:
         name = str(settings["transactional.id"])
+        self.expects: frozenset[str] = frozenset()
+        """Topics that the next transactions are likely to write to."""
         self._settings = settings
         self._ids = [f"{name}/{number}" for number in range(IDS)]
         self._marks = Marks(settings, name)
@@ -77,7 +84,7 @@ class Transactions:
         self._marks.forget()
 
     def client(self, transactional_id: str, within: float) -> Client:
-        return fenced_client({**self._settings, "transactional.id": transactional_id}, within)
+        return fenced_client({**self._settings, "transactional.id": transactional_id}, within, self.expects)
 
     @property
     def last(self) -> Mark | None:
@@ -120,9 +127,20 @@ class Transactions:
             if self._mine is not None:
                 self._refuse_if_succeeded(self._marks.glance(within), self._mine)
 
-    def carried_by(self, client: Client, mark: Mark, within: float) -> None:
-        """Put the mark into the client's open transaction."""
-        client.send_offsets_to_transaction([self._marks.position(mark)], self._marks.group_metadata, within)
+    def carry(self, client: Client, mark: Mark) -> Future[None]:
+        """Beside whatever goes on: look behind the client's fence, and put the mark into its open transaction."""
+
+        def look_and_put() -> None:
+            try:
+                found = self._marks.read(CARRIED_WITHIN)
+            except TryAgain as error:
+                again = KafkaError(KafkaError._TRANSPORT, error.what, retriable=True, txn_requires_abort=True)
+                raise KafkaException(again) from error
+            self._refuse_if_succeeded(found, mark, committed=False)
+            position, group = self._marks.position(mark), self._marks.group_metadata
+            client.send_offsets_to_transaction([position], group, CARRIED_WITHIN)
+
+        return beside(look_and_put)
 
     def _next_client(self, within: float) -> Client:
         prepared, self._prepared = self._prepared, None
@@ -140,13 +158,10 @@ class Transactions:
         return self._prepare(self._ids[0], within)
 
     def _prepare(self, transactional_id: str, within: float) -> Client:
-        """Glance, fence, look: the glance spares a successor, the look is what counts."""
-        if self._mine is None:
-            return self.client(transactional_id, within)
-        self._refuse_if_succeeded(self._marks.glance(within), self._mine)
-        client = self.client(transactional_id, within)
-        self._refuse_if_succeeded(self._marks.read(within), self._mine)
-        return client
+        """Glance, so that a successor is not disturbed, and fence; the look that counts comes with the mark."""
+        if self._mine is not None:
+            self._refuse_if_succeeded(self._marks.glance(within), self._mine)
+        return self.client(transactional_id, within)
 
     def _refuse_if_succeeded(self, found: Mark | None, mine: Mark, *, committed: bool | None = None) -> None:
         try:
@@ -156,7 +171,7 @@ class Transactions:
             self._succeeded = Fenced(error.what + fate[committed], way_out=error.way_out)
             raise self._succeeded from None
 
-    def claim(self, within: float, at_least: int = 1, agreed: Agreed = lambda _found: None) -> Mark:
+    def claim(self, within: float, at_least: int | None = None, agreed: Agreed = lambda _found: None) -> Mark:
         """Fence every id, then write our generation; who is fenced meanwhile waits a random moment and looks again.
 
         `agreed` is shown the mark as it stands behind the fence. It answers where a relay begins that finds no position
@@ -170,10 +185,11 @@ class Transactions:
             if found is not None and found.owner == self._owner:
                 self._mine = found  # the answer to our claim was lost, the claim was not
                 return found
-            claim = claimed_by(self._owner, found, at_least, agreed(found))
+            claim = claimed_by(self._owner, found, int(time.time()), at_least, agreed(found))
             try:
-                clients[0].begin_transaction()
-                self.carried_by(clients[0], claim, within)
+                for client in clients:
+                    client.begin_transaction()
+                    put_offsets(client, [self._marks.position(claim)], self._marks.group_metadata, within)
                 clients[0].commit_transaction(within)
             except KafkaException as failure:
                 if time.monotonic() > deadline:
@@ -183,8 +199,17 @@ class Transactions:
                     ) from failure
                 time.sleep(random.uniform(0, LONGEST_WAIT_AFTER_A_FENCED_CLAIM))  # noqa: S311 - not a secret
             else:
+                for unused, client in zip(self._ids[1:], clients[1:], strict=True):
+                    self._end(unused, client, within)
                 self._mine = claim
                 return claim
+
+    def _end(self, transactional_id: str, client: Client, within: float) -> None:
+        """Abort what is open, or have a fence do it: a mark that stays under way holds every look up."""
+        try:
+            client.abort_transaction(within)
+        except KafkaException:
+            self.client(transactional_id, within)
 
 
 class Transaction:
@@ -195,6 +220,7 @@ class Transaction:
         self._transactions = transactions
         self._id = transactional_id
         self._mark = mark
+        self._carried = transactions.carry(client, mark)
 
     def commit(self, within: float) -> None:
         """Make it visible. `TransactionAborted`: it is certain that nothing is."""
@@ -202,12 +228,15 @@ class Transaction:
         while True:
             left = max(1.0, deadline - time.monotonic())
             try:
-                self._transactions.carried_by(self.client, self._mark, left)
+                wait_for(self._carried, left)
                 self.client.commit_transaction(left)
+            except Fenced:
+                self.abort(left)
+                raise
             except KafkaException as failure:
                 error = failure.args[0]
                 if error.retriable() and error.code() not in FENCED and time.monotonic() < deadline:
-                    time.sleep(0.1)
+                    self._carry_again()
                     continue
                 if error.txn_requires_abort() and self.abort(left):
                     raise _aborted(error.str()) from failure
@@ -217,17 +246,36 @@ class Transaction:
                 self._transactions.ended(self._mark)
             return
 
+    def _carry_again(self) -> None:
+        """After a moment, and only when that is what failed."""
+        time.sleep(0.1)
+        if self._carried.done() and self._carried.exception() is not None:
+            self._carried = self._transactions.carry(self.client, self._mark)
+
+    def commit_and_know(self, within: float, ask_within: float, wait: Callable[[OutcomeUnknown], None]) -> None:
+        """Commit; while nobody can be asked what became of it, ask again. `wait` takes a moment, or raises."""
+        try:
+            self.commit(within)
+        except OutcomeUnknown as unknown:
+            while isinstance(unknown.__cause__, TryAgain):
+                wait(unknown)
+                try:
+                    if self._transactions.look_after(self._id, self._mark, ask_within):
+                        return
+                except OutcomeUnknown as still:
+                    unknown = still
+                else:
+                    raise _aborted("its commit never arrived") from unknown
+            raise unknown from unknown.__cause__
+
     @property
     def committed(self) -> bool:
         """Whether it is known to be visible; also when the commit was followed by the news of a successor."""
         return self._transactions.last == self._mark
 
-    def was_committed(self, within: float) -> bool:
-        """Ask again what became of a commit with an unknown outcome."""
-        return self._transactions.look_after(self._id, self._mark, within)
-
     def abort(self, within: float) -> bool:
         """Leave nothing visible. False: not now; the next fence, or time, aborts it."""
+        wait([self._carried], within)  # the client takes one call at a time
         try:
             self.client.abort_transaction(within)
         except KafkaException:

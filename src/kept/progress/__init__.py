@@ -4,9 +4,9 @@
 decisions that every store and sink shares; `model` breaks each rule once, in memory, and finds the harm.
 """
 
-from kept.progress.batches import Batch, Verdict, check_batch, staging_is_whole
+from kept.progress.batches import Batch, BatchRecord, Verdict, check_batch, not_ahead, staging_is_whole
 from kept.progress.modes import Mode, Operator, choose_mode
-from kept.progress.order import ORDER, Chunk, Move, Seen, Step, Steps, close_range, one_chunk, take_over
+from kept.progress.order import ORDER, Chunk, Move, Seen, Step, Steps, close_range, follow, one_chunk, take_over
 from kept.progress.poison import Fate, fate_of_sqlstate, isolate
 from kept.progress.positions import (
     Accept,
@@ -30,6 +30,7 @@ __all__ = [
     "ORDER",
     "Accept",
     "Batch",
+    "BatchRecord",
     "Chunk",
     "Fate",
     "Identity",
@@ -55,7 +56,9 @@ __all__ = [
     "choose_mode",
     "close_range",
     "fate_of_sqlstate",
+    "follow",
     "isolate",
+    "not_ahead",
     "one_chunk",
     "seed",
     "staging_is_whole",

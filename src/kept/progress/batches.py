@@ -1,9 +1,14 @@
-"""Whether a whole batch was recorded before, and whether its staged rows are all there: pure decisions."""
+"""Whether a whole batch was recorded before, and whether its staged rows are all there: pure decisions.
+
+Two kinds of plans differ in what a checkpoint is to them. One that keeps no state needs progress only: it may begin
+anew wherever progress stands. One with state needs the very checkpoint that its recorded batches were computed with.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
@@ -13,12 +18,30 @@ from kept.progress.positions import Range, Stop
 
 
 @dataclass(frozen=True, slots=True)
+class BatchRecord:
+    """What a sink keeps of the last batch: its numbers, a digest of its offsets, and whether its plan had state."""
+
+    query_id: str
+    batch_id: int
+    digest: str
+    stateful: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """A micro-batch: its numbers come back for other rows after a restored checkpoint, its ranges tell."""
 
     query_id: str
     batch_id: int
     ranges: tuple[Range, ...]
+    stateful: bool = True
+
+    @property
+    def record(self) -> BatchRecord:
+        """Ranges count without their leader epochs: an election between two attempts changes no row."""
+        offsets = sorted((each.topic, each.partition, each.start, each.end) for each in self.ranges)
+        digest = hashlib.sha256(repr(offsets).encode()).hexdigest()
+        return BatchRecord(self.query_id, self.batch_id, digest, self.stateful)
 
 
 class Verdict(Enum):
@@ -28,35 +51,69 @@ class Verdict(Enum):
     SKIP = "it is recorded, with the same offsets"
 
 
-def check_batch(batch: Batch, last: Batch | None) -> Verdict | Stop:
-    """Rule 4: skip only what is equal in everything; write only the very next; else stop."""
-    if last is None:
-        return Verdict.WRITE
-    if batch == last:
+def check_batch(batch: Batch, last: BatchRecord | None, progress: Mapping[tuple[str, int], int]) -> Verdict | Stop:
+    """Rule 4: skip only what is done; write only what begins where progress stands; else stop."""
+    return _check_stateful(batch, last, progress) if batch.stateful else _check_stateless(batch, progress)
+
+
+def _check_stateful(batch: Batch, last: BatchRecord | None, progress: Mapping[tuple[str, int], int]) -> Verdict | Stop:
+    """Skipped only when all are equal; written only as the very next one, or as the first of all."""
+    if last is not None and not last.stateful:
+        last = None
+    if batch.record == last:
         return Verdict.SKIP
-    if (batch.query_id, batch.batch_id) == (last.query_id, last.batch_id + 1) and _follows(batch, last):
+    expected = (batch.query_id, 0) if last is None else (last.query_id, last.batch_id + 1)
+    if (batch.query_id, batch.batch_id) == expected and _starts_there(batch, progress):
         return Verdict.WRITE
+    before = "none" if last is None else f"batch {last.batch_id} of query {last.query_id}"
     return Stop(
         ProgressMoved,
-        f"batch {batch.batch_id} of query {batch.query_id} does not follow the recorded "
-        f"batch {last.batch_id} of query {last.query_id}, or has other offsets",
-        "a checkpoint was restored, copied or deleted: compare it with the sink before going on",
+        f"batch {batch.batch_id} of query {batch.query_id} does not follow what is recorded ({before}), or has other "
+        "offsets: its checkpoint was restored, copied or deleted, or the sink was, and the state in the one does not "
+        "fit the progress in the other",
+        "restore the checkpoint and the sink of the same time; or start anew under another name, into another table "
+        "or topic, which computes the state from the beginning",
     )
 
 
-def _follows(batch: Batch, last: Batch) -> bool:
-    ends = {(was.topic, was.partition): was.end for was in last.ranges}
-    return all(ends.get((now.topic, now.partition), now.start) == now.start for now in batch.ranges)
+def _check_stateless(batch: Batch, progress: Mapping[tuple[str, int], int]) -> Verdict | Stop:
+    """Rows below progress are done; a batch that is only partly done cannot be taken apart."""
+    if _starts_there(batch, progress):
+        return Verdict.WRITE
+    if all(each.end <= progress.get((each.topic, each.partition), each.start) for each in batch.ranges):
+        return Verdict.SKIP
+    return Stop(
+        ProgressMoved,
+        f"batch {batch.batch_id} of query {batch.query_id} neither begins where progress stands nor is it done: its "
+        "checkpoint, or the sink, was restored from a backup",
+        "run it without this checkpoint: the plan keeps no state, and goes on from the progress in the sink",
+    )
+
+
+def not_ahead(batch: Batch, progress: Mapping[tuple[str, int], int]) -> Stop | None:
+    """Behind the fence: a batch that is not recorded begins where progress stands; its rows cannot be taken apart."""
+    if _starts_there(batch, progress):
+        return None
+    return Stop(
+        ProgressMoved,
+        f"batch {batch.batch_id} of query {batch.query_id} is not recorded, and progress is not where it begins: "
+        "somebody else has moved it",
+        "find who else writes the progress of this pipeline, then start it again",
+    )
+
+
+def _starts_there(batch: Batch, progress: Mapping[tuple[str, int], int]) -> bool:
+    return all(progress.get((each.topic, each.partition), each.start) == each.start for each in batch.ranges)
 
 
 Name = TypeVar("Name", bound=Hashable)
 
 
-def staging_is_whole(promised: Mapping[Name, int], found: Sequence[Name]) -> bool:
+def staging_is_whole(promised: Mapping[Name, int], found: Mapping[Name, int]) -> bool:
     """Rule 9: every staged set must still be there, whole, or nothing is merged and the batch runs again.
 
-    `promised` is what the tasks returned: the rows of each set they staged. `found` names the set of each
-    row that is there now; rows of sets that nobody promised (an abandoned attempt's) do not count.
+    `promised` is what the tasks returned: the rows of each set they staged. `found` counts the rows that are there
+    now; sets that nobody promised (an abandoned attempt's) do not count.
     """
-    counted = Counter(name for name in found if name in promised)
+    counted = Counter({name: rows for name, rows in found.items() if name in promised})
     return counted == Counter(promised)

@@ -28,6 +28,7 @@ from kept.progress.positions import (
     advance,
     check,
     check_rows,
+    succeeded,
     trust,
 )
 
@@ -130,17 +131,35 @@ def close_range(done: Range, reached: int, owner: Owner) -> Steps:
     return new
 
 
-def take_over(fingerprint: str, at_least: int = 0) -> Steps:
+def take_over(fingerprint: str, at_least: int = 0, sink: str | None = None) -> Steps:
     """A new driver's first move: the next generation, so that older ones stop for good.
 
-    `at_least` is a generation already claimed for another partition of the same pipeline. A claim that
+    `at_least` is above every generation that another partition of the same pipeline was seen with. A claim that
     is fenced may be tried again only after a random wait: two that answer at once starve each other.
     """
     looked = yield from _fence_and_look()
     recorded = looked.recorded
     before = recorded.owner.generation if isinstance(recorded, Progress) else 0
-    owner = Owner(fingerprint, max(before + 1, at_least))
+    owner = Owner(fingerprint, max(before + 1, at_least), sink)
     seen = _accepted(trust(recorded, looked.source, owner)).progress
+    new = advance(seen, seen.position.next_offset, seen.identity.leader_epoch, owner)
+    yield Step(Move.RECORD_PROGRESS, seen.position.next_offset, seen, new)
+    return new
+
+
+def follow(owner: Owner, *, tried: bool) -> Steps:
+    """A new driver's move for every further partition: the generation that it has won on the first one, never a higher.
+
+    Two drivers that start together meet on the first partition, and the later one wins all; a higher generation here
+    is the winner's. The same one is ours if this was `tried` before, with an outcome that nobody has told; else it
+    belongs to somebody who began elsewhere.
+    """
+    looked = yield from _fence_and_look()
+    seen = _accepted(trust(looked.recorded, looked.source, owner)).progress
+    if seen.owner.generation == owner.generation:
+        if tried:
+            return seen
+        raise succeeded(seen, owner).error()
     new = advance(seen, seen.position.next_offset, seen.identity.leader_epoch, owner)
     yield Step(Move.RECORD_PROGRESS, seen.position.next_offset, seen, new)
     return new

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TypeAlias
 
-from kept.errors import Fenced, Gap, KeptError, ProgressLost, ProgressMoved, SourceChanged, UnsoundInput
+from kept.errors import Fenced, Gap, KeptError, ProgressLost, ProgressMoved, SinkChanged, SourceChanged, UnsoundInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,14 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who records progress: the pipeline's fingerprint, and the generation of its driver."""
+    """Who records progress: the pipeline's fingerprint, the generation of its driver, and the sink that it writes to.
+
+    The sink is named so that one of the same name is told from it; None: it is not known here.
+    """
 
     fingerprint: str
     generation: int
+    sink: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,19 +126,35 @@ def signed_by_us(progress: Progress, owner: Owner) -> Stop | None:
     return Stop(
         ProgressMoved,
         f"progress at {progress.position} was signed by {progress.owner.fingerprint!r}, not by {owner.fingerprint!r}",
-        "give each pipeline a name of its own, or restore this one's progress from its copy",
+        f"give each pipeline a name of its own, then go back to the durable copy: {_repair(owner.fingerprint)}",
     )
 
 
 def not_succeeded(progress: Progress, owner: Owner) -> Stop | None:
     """Rule 7: the lower generation stops for good."""
-    if progress.owner.generation <= owner.generation:
-        return None
+    return None if progress.owner.generation <= owner.generation else succeeded(progress, owner)
+
+
+def succeeded(progress: Progress, owner: Owner) -> Stop:
+    """Another driver has this partition."""
     return Stop(
         Fenced,
         f"generation {progress.owner.generation} of {owner.fingerprint!r} owns {progress.position}; "
         f"this is generation {owner.generation}",
         "nothing to repair: the newer owner goes on; end this one",
+    )
+
+
+def same_sink(progress: Progress, owner: Owner) -> Stop | None:
+    """What lies below progress is in the sink that it was recorded for, and in no other one."""
+    then, now = progress.owner.sink, owner.sink
+    if then is None or now is None or then == now:
+        return None
+    return Stop(
+        SinkChanged,
+        f"progress of {owner.fingerprint!r} at {progress.position} was recorded for the sink {then}; "
+        f"this one writes to {now}, where nothing below that is",
+        f"write to the old sink, give this pipeline another name, or choose: {_repair(owner.fingerprint)}",
     )
 
 
@@ -147,7 +167,7 @@ def same_source(progress: Progress, source: Source) -> Stop | None:
         SourceChanged,
         f"progress at {progress.position} belongs to topic id {then.topic_id} of cluster {then.cluster_id}; "
         f"the source is now topic id {now.topic_id} of cluster {now.cluster_id}",
-        "start a new pipeline for the new topic, or point this one at the old one",
+        f"point this one at the old topic, start a new pipeline, or choose: {_repair(progress.owner.fingerprint)}",
     )
 
 
@@ -161,7 +181,7 @@ def not_cut_short(progress: Progress, source: Source) -> Stop | None:
         SourceChanged,
         f"progress is at {progress.position}, but what was read there (leader epoch "
         f"{progress.identity.leader_epoch}) ends at {end}: the log was cut",
-        f"compare the sink with the source from offset {end} on, then set progress by hand",
+        f"compare the sink with the source from offset {end} on, then choose: {_repair(progress.owner.fingerprint)}",
     )
 
 
@@ -173,14 +193,18 @@ def nothing_deleted(progress: Progress, source: Source) -> Stop | None:
     return Stop(
         Gap,
         f"{gone} offsets from {progress.position} to {source.log_start} were deleted before they were read",
-        "restore them from elsewhere, or accept the loss by setting progress by hand",
+        f"restore them from elsewhere, or accept the loss: {_repair(progress.owner.fingerprint)}",
     )
+
+
+def _repair(name: str) -> str:
+    return f"`kept pipelines repair {name}`"
 
 
 OwnerQuestion: TypeAlias = Callable[[Progress, Owner], Stop | None]
 SourceQuestion: TypeAlias = Callable[[Progress, Source], Stop | None]
 
-ABOUT_THE_OWNER: tuple[OwnerQuestion, ...] = (signed_by_us, not_succeeded)
+ABOUT_THE_OWNER: tuple[OwnerQuestion, ...] = (signed_by_us, not_succeeded, same_sink)
 ABOUT_THE_SOURCE: tuple[SourceQuestion, ...] = (same_source, not_cut_short, nothing_deleted)
 
 
@@ -190,13 +214,13 @@ def trust(recorded: Recorded, source: Source, owner: Owner) -> Accept | Stop:
         return Stop(
             ProgressLost,
             f"no progress of {owner.fingerprint!r} is recorded, though it was seeded at birth",
-            "restore it from its durable copy; starting anew would repeat or skip records",
+            f"choose where to go on, else records repeat or are skipped: {_repair(owner.fingerprint)}",
         )
     if isinstance(recorded, Unsigned):
         return Stop(
             ProgressMoved,
             f"progress at {recorded.position} lacks the signature of {owner.fingerprint!r}: a stranger moved it",
-            "find who commits under this name, then restore progress from its durable copy",
+            f"find who commits under this name, then go back to the durable copy: {_repair(owner.fingerprint)}",
         )
     answers = chain(
         (ask(recorded, owner) for ask in ABOUT_THE_OWNER), (ask(recorded, source) for ask in ABOUT_THE_SOURCE)
@@ -220,7 +244,8 @@ def check(wanted: Range, recorded: Recorded, source: Source, owner: Owner) -> Ac
             Gap,
             f"the input starts at {wanted.start}, progress is {position}: "
             f"{wanted.start - position.next_offset} offsets in between were never seen here",
-            f"start the source at offset {position.next_offset} of {position.topic}[{position.partition}]",
+            f"start the source at offset {position.next_offset} of {position.topic}[{position.partition}]; "
+            "move a checkpoint of Spark away that is ahead",
         )
     return answer
 
@@ -252,6 +277,6 @@ def advance(progress: Progress, to: int, leader_epoch: int, owner: Owner) -> Pro
     )
 
 
-def seed(position: Position, identity: Identity, fingerprint: str) -> Progress:
+def seed(position: Position, identity: Identity, fingerprint: str, sink: str | None = None) -> Progress:
     """The record made for every partition at a pipeline's birth, so that missing always means lost."""
-    return Progress(position, identity, Owner(fingerprint, 0))
+    return Progress(position, identity, Owner(fingerprint, 0, sink))

@@ -10,6 +10,7 @@ from kept.progress import Identity, Position, Progress
 from kept.progress import seed as first_progress
 from kept.stores.rows import SEED, Row, lost, read_topic
 from kept.stores.sessions import Session, transaction
+from kept.stores.sinks import Sink, at_birth
 
 BIRTH = """
     INSERT INTO kept_pipelines (pipeline, topic, topic_id, partitions) VALUES (%s, %s, %s, 0)
@@ -46,7 +47,9 @@ def birth_of(session: Session, pipeline: str, topic: str) -> Birth | None:
     return None if row is None else Birth(row[0], row[1])
 
 
-def seed_topic(session: Session, pipeline: str, topic: str, seeds: Sequence[Seed]) -> dict[int, Progress]:
+def seed_topic(
+    session: Session, pipeline: str, topic: str, seeds: Sequence[Seed], sink: Sink | None = None
+) -> dict[int, Progress]:
     """Give every partition its first progress, once; whoever comes second waits, and finds it done.
 
     A crash inside leaves nothing: the birth and all rows are one transaction. A lost answer is no harm: the same
@@ -60,6 +63,8 @@ def seed_topic(session: Session, pipeline: str, topic: str, seeds: Sequence[Seed
         known = 0 if birth is None else birth.partitions
         if birth is not None and birth.topic_id != topic_id:
             raise _another_topic(pipeline, topic, birth.topic_id, topic_id)
+        if sink is not None:
+            at_birth(session, pipeline, sink)
         new = [_first(pipeline, topic, seed, known) for seed in seeds if seed.partition >= known]
         if new:
             session.cursor().executemany(SEED, [_values(progress) for progress in new])
@@ -106,5 +111,5 @@ def _nothing_lost(pipeline: str, topic: str, partitions: int, rows: dict[int, Ro
 def _another_topic(pipeline: str, topic: str, then: str, now: str) -> SourceChanged:
     return SourceChanged(
         f"{pipeline!r} was born on topic id {then} of {topic}; the topic is now {now}: it was made anew",
-        way_out="start a new pipeline for the new topic, or point this one at the old one",
+        way_out=f"point this one at the old topic, start a new pipeline, or choose: `kept pipelines repair {pipeline}`",
     )

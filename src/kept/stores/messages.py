@@ -20,6 +20,7 @@ from psycopg.rows import TupleRow
 
 from kept.errors import FixConfiguration
 from kept.stores.sessions import Session
+from kept.stores.sinks import Sink
 from kept.stores.sql_errors import told_as
 from kept.stores.tables import make_missing
 
@@ -60,11 +61,16 @@ class Messages:
     """The messages table; `write` belongs inside a chunk."""
 
     def __init__(self, table: str = "messages") -> None:
+        self._table = table
         self._name = sql.Identifier(*table.split("."))
         self._copy, self._which_are_there, self._insert = (
             sql.SQL(statement).format(table=self._name) for statement in (COPY, WHICH_ARE_THERE, INSERT)
         )
         self._duplicates_lately = False
+
+    @property
+    def sink(self) -> Sink:
+        return Sink(self._table)
 
     def prepare(self, session: Session) -> None:
         """Make the table if it is missing; refuse one of that name that does not fit."""

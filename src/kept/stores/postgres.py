@@ -9,6 +9,7 @@ with PostgresProgress(dsn, "ledger") as store:
 
 What each move closes (the numbers are those of docs/rules.md):
 - seed (2): every partition has a row from birth on, so a lock always locks something (5) and missing means lost.
+- sink: the first take-over notes where effects go; progress is never taken for that of another sink.
 - take_over (5, 7): the generation rises; whoever owned the partition before is Fenced at its next chunk. A sleeper that
   holds the lock is ended, and its COMMIT fails.
 - chunk (2, 3, 5): EVERY transaction locks, reads again and asks `kept.progress.check` for the source and for gaps.
@@ -25,20 +26,21 @@ import logging
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol
 
 import psycopg
 from psycopg import errors as pg
 
-from kept.errors import FixConfiguration, OutcomeUnknown, PersonMustLook, ProgressMoved
-from kept.progress import Accept, Owner, Progress, Range, Source, Stop, advance, check
-from kept.stores import births, holders, rows
+from kept.errors import FixConfiguration, OutcomeUnknown
+from kept.progress import Owner, Progress, Range, Source, Stop, advance, check
+from kept.stores import births, holders, rows, sinks
 from kept.stores.births import Birth, Seed
+from kept.stores.chunks import OpenChunk, Ownership, ahead, ends_the_session, transaction_was_ended
 from kept.stores.holders import Holder, Part
 from kept.stores.rows import Row
-from kept.stores.sessions import Session, open_session, roll_back, session_name
+from kept.stores.sessions import Session, open_session, roll_back, session_name, transaction
+from kept.stores.sinks import Sink
 from kept.stores.sql_errors import reason, told, told_as
 from kept.stores.tables import PROGRESS_TABLES, make_missing
 
@@ -52,34 +54,36 @@ class Prepares(Protocol):
     def prepare(self, session: Session) -> None: ...
 
 
-@dataclass
-class OpenChunk:
-    """A transaction that holds the progress rows: apply the effects on `connection`.
-
-    `drop_below` says per (topic, partition) which records are done already; it differs from where the range starts
-    only when repeats were allowed. `recorded` is the new progress, once the block was left well.
-    """
-
-    connection: Session
-    drop_below: Mapping[Part, int]
-    recorded: dict[Part, Progress] = field(default_factory=dict)
-
-
 class PostgresProgress:
     """Progress rows of one pipeline, and the transactions that move them together with effects."""
 
-    def __init__(self, dsn: str, pipeline: str, *, lock_within: float = 5.0, idle_within: float = 60.0) -> None:
-        """`lock_within` bounds the wait for another owner, `idle_within` the pauses of a handler in its transaction."""
+    def __init__(
+        self,
+        dsn: str,
+        pipeline: str,
+        *,
+        lock_within: float = 5.0,
+        idle_within: float = 60.0,
+        ownership: Ownership | None = None,
+        sink: Sink | None = None,
+    ) -> None:
+        """`lock_within` bounds the wait for another owner, `idle_within` the pauses of a handler in its transaction.
+
+        Progress belongs to the `sink`, where one is named. With an `ownership` this is not a new owner: it writes for
+        one that has made the tables and taken over.
+        """
         if not pipeline:
             raise FixConfiguration("a pipeline needs a name", way_out="name it: its progress is kept under this name")
         self.pipeline = pipeline
-        self.owner = str(uuid.uuid4())
+        self.sink = sink
+        self.owner = str(uuid.uuid4()) if ownership is None else ownership.owner
         self._dsn, self._lock_within, self._idle_within = dsn, lock_within, idle_within
         self._name = session_name(pipeline, self.owner)
         self._open_session: Session | None = None
-        self._generations: dict[Part, int] = {}
+        self._generations: dict[Part, int] = {} if ownership is None else dict(ownership.generations)
         self._in_chunk = False
-        make_missing(self._session(), PROGRESS_TABLES)
+        if ownership is None:
+            make_missing(self._session(), PROGRESS_TABLES)
 
     def __enter__(self) -> PostgresProgress:
         return self
@@ -103,7 +107,7 @@ class PostgresProgress:
 
     def seed(self, topic: str, seeds: Sequence[Seed]) -> dict[int, Progress]:
         """Give every partition its first progress; what was seeded before stays, and is returned as it is."""
-        return births.seed_topic(self._session(), self.pipeline, topic, seeds)
+        return births.seed_topic(self._session(), self.pipeline, topic, seeds, self.sink)
 
     def read(self, topic: str) -> dict[int, Progress]:
         """What is recorded now, without a lock: to look at, not to act on."""
@@ -118,16 +122,55 @@ class PostgresProgress:
         log; a stranger's session in the way is named in TryAgain. The answer to COMMIT may be lost: the same call
         again only takes one more generation.
         """
-        parts = [(topic, partition) for partition in set(partitions)]
+        taken = self._claim([(topic, partition) for partition in set(partitions)], [])
+        return {number: progress for (_, number), progress in taken.items()}
+
+    def succeed(self, parts: Collection[Part]) -> dict[Part, Progress]:
+        """Own all of these, of several topics, or none: who is first with one and last with another would end both.
+
+        For an owner of whole pipelines. It takes over more only while what it has is still its own (rule 7): one that
+        was succeeded without hearing of it is Fenced, and climbs over nobody.
+        """
+        held = [part for part in self._generations if part not in parts]
+        self._glance(held)
+        return self._claim(parts, held)
+
+    def _claim(self, parts: Collection[Part], held: Collection[Part]) -> dict[Part, Progress]:
+        def may_end(holder: Holder) -> bool:
+            self._glance(held)  # a successor that came while we waited is left alone
+            return holders.of_pipeline(holder, self.pipeline)
+
         if not parts:
             return {}
-        with self._locked(parts, lambda holder: holders.of_pipeline(holder, self.pipeline)) as (session, found):
+        with self._locked([*parts, *held], may_end) as (session, found):
+            self._refuse_if_not_ours(found[part] for part in held)
+            if self.sink is not None:
+                sinks.note(session, self.pipeline, self.sink)
             taken = {part: _next_generation(found[part]) for part in sorted(parts)}
             topics, numbers = rows.columns(parts)
             generations = [progress.owner.generation for progress in taken.values()]
             session.execute(rows.CLAIM, (self.owner, topics, numbers, generations, self.pipeline))
         self._generations |= {part: progress.owner.generation for part, progress in taken.items()}
-        return {part[1]: progress for part, progress in taken.items()}
+        return taken
+
+    @contextmanager
+    def owned(self) -> Iterator[Session]:
+        """A transaction, to be repeated if need be, in which all that was taken over is locked, and still ours."""
+        self._glance(self._generations)
+        with self._locked(self._generations, self._is_mine) as (session, found):
+            self._refuse_if_not_ours(found.values())
+            yield session
+            session.settle_settings()
+
+    def refuse_another_sink(self, connection: Session) -> None:
+        """Whether the sink is still the one that was noted: a table may be made anew while a pipeline runs."""
+        if self.sink is not None:
+            with told_as("looking at the sink"):
+                sinks.refuse_another(connection, self.pipeline, self.sink)
+
+    def ownership(self) -> Ownership:
+        """What another process needs to write as this owner."""
+        return Ownership(self.owner, dict(self._generations))
 
     def forget(self, topic: str, partitions: Collection[int]) -> None:
         """These partitions went to somebody else; nothing is written."""
@@ -176,6 +219,14 @@ class PostgresProgress:
         finally:
             self._in_chunk = False
 
+    @contextmanager
+    def apart(self) -> Iterator[Session]:
+        """A transaction for effects alone: the one move of at most and of at least once that is not progress."""
+        session = self._session()
+        with transaction(session, f"applying effects of {self.pipeline!r}"):
+            yield session
+            session.settle_settings()
+
     # -- the chunk's steps
 
     def _lock_for_chunk(self, parts: Collection[Part]) -> tuple[Session, dict[Part, Row]]:
@@ -206,7 +257,7 @@ class PostgresProgress:
             if isinstance(answer, Stop):
                 raise answer.error()
             if answer.drop_below != wanted.start and not may_repeat:
-                raise _ahead(wanted, answer)
+                raise ahead(wanted, answer)
             end = max(wanted.end, answer.drop_below)
             accepted[part] = (answer.drop_below, advance(answer.progress, end, wanted.leader_epoch, owner))
         return accepted
@@ -226,9 +277,9 @@ class PostgresProgress:
         except pg.DivisionByZero as error:
             if checked is None or checked.statusmessage is None:
                 raise  # not ours: a trigger of the user's, fired by SET CONSTRAINTS
-            raise _transaction_was_ended() from error
+            raise transaction_was_ended() from error
         except psycopg.Error as error:
-            if not (session.closed or _ends_the_session(error)):
+            if not (session.closed or ends_the_session(error)):
                 raise  # the server answered, and went on: it rolled back
             raise OutcomeUnknown(
                 f"the answer to COMMIT was lost: {reason(error)}",
@@ -332,26 +383,8 @@ class PostgresProgress:
 
 
 def _next_generation(row: Row) -> Progress:
-    seen = row.progress
+    seen = row.recorded
+    if not isinstance(seen, Progress):
+        raise rows.moved_by_a_stranger(row)
     owner = Owner(seen.owner.fingerprint, seen.owner.generation + 1)
     return advance(seen, seen.position.next_offset, seen.identity.leader_epoch, owner)
-
-
-def _ends_the_session(error: psycopg.Error) -> bool:
-    """Errors with which a server says goodbye; one may come after its COMMIT, before the answer to it."""
-    return error.sqlstate is None or error.sqlstate[:2] in ("08", "57", "58", "XX")
-
-
-def _ahead(wanted: Range, answer: Accept) -> ProgressMoved:
-    return ProgressMoved(
-        f"the input starts at {wanted.start}, but {answer.progress.position} is recorded: "
-        "records in between would be applied twice",
-        way_out=f"go on from offset {answer.drop_below} (settle() tells it), or drop what is done with may_repeat=True",
-    )
-
-
-def _transaction_was_ended() -> PersonMustLook:
-    return PersonMustLook(
-        "the handler ended the chunk's transaction itself, or wrote kept_progress: progress was not recorded",
-        way_out="take COMMIT, ROLLBACK and kept_progress out of the handler; compare its effects with progress",
-    )

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from kept.errors import Fenced, KeptError, ProgressLost, ProgressMoved
-from kept.progress import Identity, Owner, Position, Progress
+from kept.progress import Identity, Owner, Position, Progress, Unsigned
 from kept.stores.holders import Part
 from kept.stores.sessions import Session
 
@@ -24,22 +24,25 @@ READ = """
     FROM kept_progress WHERE pipeline = %s AND topic = %s ORDER BY partition
 """
 # Moves every row or fails: its division by zero ends the transaction, so COMMIT may travel right behind it. It asks
-# again for the offset, the owner and the generation that were read, in the very transaction that locked them.
+# again for the offset, the owner and the generation that were read, in the very transaction that locked them. The
+# owner's mark says which offset the owner wrote: one that somebody else put beside it is not that.
 RECORD = """
     WITH moved AS (
         UPDATE kept_progress p
-        SET next_offset = v.next_offset, leader_epoch = v.leader_epoch, updated_at = now()
+        SET next_offset = v.next_offset, leader_epoch = v.leader_epoch, updated_at = now(),
+            owner = %(owner)s::text || '@' || v.next_offset
         FROM unnest(%(topics)s::text[], %(partitions)s::int[], %(expected)s::bigint[], %(next_offsets)s::bigint[],
                     %(leader_epochs)s::int[], %(generations)s::bigint[])
              AS v(topic, partition, expected, next_offset, leader_epoch, generation)
         WHERE p.pipeline = %(pipeline)s AND p.topic = v.topic AND p.partition = v.partition
-          AND p.next_offset = v.expected AND p.generation = v.generation AND p.owner = %(owner)s
+          AND p.next_offset = v.expected AND p.generation = v.generation
+          AND p.owner = %(owner)s::text || '@' || v.expected
           AND pg_current_xact_id()::text = %(transaction)s
         RETURNING 1)
     SELECT 1 / (count(*) = %(rows)s)::int FROM moved
 """
 CLAIM = """
-    UPDATE kept_progress p SET generation = v.generation, owner = %s, updated_at = now()
+    UPDATE kept_progress p SET generation = v.generation, owner = %s::text || '@' || p.next_offset, updated_at = now()
     FROM unnest(%s::text[], %s::int[], %s::bigint[]) AS v(topic, partition, generation)
     WHERE p.pipeline = %s AND p.topic = v.topic AND p.partition = v.partition
 """
@@ -52,11 +55,27 @@ SEED = """
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A progress row as it was read: what the pure decisions see, and who wrote it."""
+    """A progress row as it was read: what the pure decisions see, and who wrote it.
+
+    `owner` is the mark that was written with the offset: UUID@OFFSET. Marks without an offset are those of a birth, of
+    a person (`kept pipelines`), and of versions before this one.
+    """
 
     progress: Progress
     owner: str
     transaction: str
+
+    @property
+    def signed_at(self) -> int | None:
+        """The offset that the last owner wrote; None: its mark says none."""
+        _, _, offset = self.owner.rpartition("@")
+        return int(offset) if "@" in self.owner and offset.isdecimal() else None
+
+    @property
+    def recorded(self) -> Progress | Unsigned:
+        """Rule 6: an offset that is not the one of the mark was put there by a stranger."""
+        here = self.progress.position
+        return self.progress if self.signed_at in (None, here.next_offset) else Unsigned(here)
 
     @property
     def part(self) -> Part:
@@ -92,8 +111,8 @@ def all_there(pipeline: str, parts: Collection[Part], rows: Mapping[Part, Row]) 
 def lost(pipeline: str, topic: str, partition: int) -> ProgressLost:
     return ProgressLost(
         f"kept_progress has no row of {pipeline!r} for {topic}[{partition}]",
-        way_out="was it seeded? then restore the row from a backup, together with the effects; "
-        "starting anew would repeat or skip records",
+        way_out="restore the row from a backup, together with the effects; or choose where to go on: "
+        f"`kept pipelines repair {pipeline}`",
     )
 
 
@@ -101,11 +120,14 @@ def not_ours(row: Row, owner: str, generation: int) -> KeptError | None:
     """Rules 5 and 7: may the owner that took over as this generation still write here?
 
     The pure decision looks at generations only. Here the owner's own mark is compared too: a database that went
-    back to a backup hands out the same generation again.
+    back to a backup hands out the same generation again. The mark holds the offset as well: whoever moves that alone
+    is not the owner, and what lies in between would be dropped as done, or done twice.
     """
     recorded, position = row.progress.owner.generation, row.progress.position
-    if row.owner == owner and recorded == generation:
+    if row.owner == mark(owner, position.next_offset) and recorded == generation:
         return None
+    if recorded == generation and row.owner.startswith(f"{owner}@"):
+        return moved_by_a_stranger(row)
     if recorded < generation:
         return ProgressMoved(
             f"{position} is recorded for generation {recorded}, though this process took over as {generation}: "
@@ -115,6 +137,19 @@ def not_ours(row: Row, owner: str, generation: int) -> KeptError | None:
     return Fenced(
         f"generation {recorded} owns {position}; this process is generation {generation}",
         way_out="nothing to repair: the newer owner goes on; end this one",
+    )
+
+
+def mark(owner: str, next_offset: int) -> str:
+    """What an owner writes beside an offset."""
+    return f"{owner}@{next_offset}"
+
+
+def moved_by_a_stranger(row: Row) -> ProgressMoved:
+    position, pipeline = row.progress.position, row.progress.owner.fingerprint
+    return ProgressMoved(
+        f"{position} is recorded for {pipeline!r}, whose owner wrote {row.signed_at}: somebody else moved it",
+        way_out=f"find who writes kept_progress; then choose where to go on: `kept pipelines repair {pipeline}`",
     )
 
 

@@ -49,7 +49,11 @@ def told(error: psycopg.Error, doing: str) -> KeptError:
     fate, state = fate_of(error), error.sqlstate
     what = f"{doing}: {reason(error)}"
     if fate is Fate.REFUSED:
-        return Refused(what, way_out="set the record aside (kept.stores.isolated finds it), or change the table")
+        return Refused(
+            what,
+            way_out="set the record aside (a pipeline with dead_letters does, kept.stores.isolated finds it), "
+            "or change the table",
+        )
     if fate is Fate.RETRY:
         return TryAgain(what, way_out="nothing was written: try again, from the progress that is recorded")
     for known, (kind, way_out) in _STOPS.items():

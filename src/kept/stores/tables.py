@@ -32,6 +32,14 @@ PROGRESS_TABLES = {
             updated_at timestamptz NOT NULL DEFAULT now(),
             PRIMARY KEY (pipeline, topic, partition))
     """,
+    "kept_sinks": """
+        CREATE TABLE IF NOT EXISTS kept_sinks (
+            pipeline text PRIMARY KEY,
+            sink text NOT NULL,
+            table_oid bigint,
+            beside bigint NOT NULL,
+            noted_at timestamptz NOT NULL DEFAULT now())
+    """,
 }
 
 

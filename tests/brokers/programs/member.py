@@ -1,5 +1,6 @@
-"""A member of a group in a process of its own: its effects are lines in a file, and it dies where it is told to.
+"""A member of a group in a process of its own: it dies where it is told to.
 
+Its effects are lines in a file, rows of the table `effects` of a database, or records of a topic.
 Started with a `Life` as JSON. With `lives` it is a nursery: each life is a fork, and the next begins when one has
 ended, until one has come to the end of the topic.
 """
@@ -17,11 +18,13 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from confluent_kafka import KafkaError, Message
+import psycopg
+from confluent_kafka import KafkaError, Message, Producer
 
 from kept.consumer.consuming import Consumer
-from kept.consumer.membership import Membership, Next
+from kept.consumer.membership import Membership
 from kept.consumer.policies import AfterBatch, AfterEach, Asynchronously, Every, Policy
+from kept.consumer.positions import Next
 from kept.consumer.records import Place, Record
 from kept.errors import Fenced, KeptError
 from kept.guarantees import AtLeastOnce, AtMostOnce
@@ -51,6 +54,8 @@ class Life:
     slow: dict[str, float] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     lives: list[tuple[str, int]] | None = None
+    dsn: str = ""
+    sink: str = ""
 
     def as_argument(self) -> str:
         return json.dumps(asdict(self))
@@ -63,6 +68,7 @@ class Member:
         self.life = life
         self.point, self.left = death or ("", 0)
         self.file = os.open(life.effects, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self.apply = into_table(life.dsn) if life.dsn else into_topic(life) if life.sink else self.into_file
         self.consumer = Consumer(
             life.bootstrap,
             life.topic,
@@ -77,10 +83,12 @@ class Member:
 
     def effect(self, record: Record) -> None:
         self.passing("before the effect")
-        value = (record.value or b"").decode()
-        self.say("did", record.partition, record.offset, value)
+        self.apply(record)
         self.passing("after the effect")
-        time.sleep(self.life.slow.get(value, self.life.seconds))
+        time.sleep(self.life.slow.get((record.value or b"").decode(), self.life.seconds))
+
+    def into_file(self, record: Record) -> None:
+        self.say("did", record.partition, record.offset, (record.value or b"").decode())
 
     def passing(self, point: str) -> None:
         if point == self.point:
@@ -115,9 +123,7 @@ class Member:
         def taking(most: int, wait: float) -> list[Record]:
             self.passing("taking")
             records = take(most, wait)
-            if records:
-                at_end.clear()
-            elif wait > 0 and len(at_end) == len(member.owned) > 0:
+            if not records and wait > 0 and len(at_end) == len(member.owned) > 0:
                 self.consumer.stop()
             return records
 
@@ -125,10 +131,13 @@ class Member:
         vars(member)["_sound"] = partial(self.sound, at_end)
 
     def sound(self, at_end: set[int], message: Message) -> bool:
-        error = message.error()
+        """Nothing is written any more: an end that was reached is the end, unless the member is about to seek."""
+        error, member = message.error(), self.consumer._member
         if error is not None and error.code() == KafkaError._PARTITION_EOF:
-            at_end.add(int(message.partition() or 0))
-        return Membership._sound(self.consumer._member, message)
+            topic, partition = message.topic() or "", int(message.partition() or 0)
+            if (topic, partition) not in member._unsure:
+                at_end.add(partition)
+        return Membership._sound(member, message)
 
     def live(self) -> int:
         """To the end of the topic where lives are counted, to a signal otherwise."""
@@ -142,6 +151,22 @@ class Member:
             return FENCED
         self.say("left")
         return AT_THE_END
+
+
+def into_table(dsn: str) -> Callable[[Record], object]:
+    connection = psycopg.connect(dsn, autocommit=True)
+    return lambda record: connection.execute("INSERT INTO effects VALUES (%s)", ((record.value or b"").decode(),))
+
+
+def into_topic(life: Life) -> Callable[[Record], object]:
+    """Each is there when the next one comes; an acknowledgement that is lost makes no second one."""
+    client = Producer({"bootstrap.servers": life.bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 0})
+
+    def send(record: Record) -> None:
+        client.produce(life.sink, record.value)
+        assert client.flush(60) == 0
+
+    return send
 
 
 def nursery(life: Life) -> None:

@@ -26,6 +26,7 @@ from kept.outbox import Outbox, Relay, carrying
 from kept.outbox.appending import Appender
 from kept.outbox.journal import Journal
 from kept.producer.transactions import Transaction, Transactions
+from tests.brokers.programs.impatient import lower_time_outs
 
 RELAY_POINTS = {
     "taking over": (Transactions, "claim"),
@@ -128,7 +129,7 @@ def send(world: World, life: int) -> None:
 
 def relay(world: World) -> int:
     """Until the sender has ended and nothing waits."""
-    carrying.OPENED_WITHIN = carrying.COMMITTED_WITHIN = 5.0
+    lower_time_outs()
     journal = Journal(world.path)
     guarantee = AtLeastOnce() if world.at_least_once else None
     relay = Relay(journal, world.bootstrap, guarantee, patience=10, **world.settings)

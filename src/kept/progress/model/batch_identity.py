@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kept.progress.batches import Batch, Verdict, check_batch
+from kept.progress.batches import Batch, BatchRecord, Verdict, check_batch
 from kept.progress.model.world import AttemptOver, Chooser, Fault, Outcome, Worker, World, compare
 from kept.progress.positions import Range, Stop
 
@@ -24,7 +24,8 @@ class BatchIdentity(World):
         self.backup: tuple[list[int], int] | None = None
         self.disasters = 1
         self.effects: list[int] = []
-        self.recorded: Batch | None = None
+        self.recorded: BatchRecord | None = None
+        self.progress = 0
 
     def worker(self, _name: str) -> Worker:
         while True:
@@ -48,13 +49,13 @@ class BatchIdentity(World):
             raise verdict.error()
         if verdict is Verdict.WRITE:
             self.effects += range(batch.ranges[0].start, batch.ranges[0].end)
-            self.recorded = batch
+            self.recorded, self.progress = batch.record, batch.ranges[0].end
         if self.unlucky("done, but the acknowledgement is lost"):
             raise AttemptOver
 
     def verdict(self, batch: Batch) -> Verdict | Stop:
         if not self.without:
-            return check_batch(batch, self.recorded)
+            return check_batch(batch, self.recorded, {("payments", 0): self.progress})
         done = self.recorded is not None and batch.batch_id <= self.recorded.batch_id
         return Verdict.SKIP if done else Verdict.WRITE
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator
 from typing import ClassVar
 
@@ -56,7 +57,7 @@ class Staging(World):
         if self.recorded:
             return
         found = [(name, row) for name, row in self.staged if name in promised]
-        if self.counted and not staging_is_whole(promised, [name for name, _ in found]):
+        if self.counted and not staging_is_whole(promised, Counter(name for name, _ in found)):
             self.note("rolled back: not the rows that the tasks counted")
             return
         self.effects += [row for _, row in found]
