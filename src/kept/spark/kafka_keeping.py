@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from kept.consumer.births import Births
 from kept.consumer.outgoing import PREPARED_WITHIN
-from kept.errors import ProgressMoved
+from kept.errors import ProgressMoved, TryAgain
 from kept.guarantees import ExactlyOnce
 from kept.producer.carrier import make_carrier
 from kept.producer.clients import fenced_client
@@ -28,6 +28,8 @@ from kept.spark.kafka_topics import NAMED_BY_ROWS, SourceTopics, sink_now
 from kept.stores import Birth
 
 PREFIX = "kept."
+SETTLED_WITHIN = 3.0
+"""The brokers finish a commit in a moment, after they have answered it."""
 
 
 class Listed(NamedTuple):
@@ -90,8 +92,15 @@ class KafkaKeeping:
         return found
 
     def recorded(self, topic: str, partitions: Collection[int]) -> dict[int, Recorded]:
-        """What was committed last, or the copy of it where the offset is gone; of a pipeline at work, as it was."""
-        return self._seen.recorded(topic, sorted(partitions))
+        """What was committed last, or the copy of it where the offset is gone.
+
+        A commit that is under way is waited for: a pipeline that has just ended is shown where it ended. Of one that
+        is always at work, or left a transaction open, it is told as it was.
+        """
+        try:
+            return self._progress.recorded(topic, sorted(partitions), SETTLED_WITHIN)
+        except TryAgain:
+            return self._seen.recorded(topic, sorted(partitions))
 
     def copies(self, topic: str, partitions: Collection[int]) -> dict[int, Progress]:
         """The copies that bear our signature."""

@@ -114,10 +114,10 @@ class KafkaProgress:
     def close(self) -> None:
         self._client.close()
 
-    def recorded(self, topic: str, partitions: Sequence[int]) -> dict[int, Recorded]:
+    def recorded(self, topic: str, partitions: Sequence[int], within: float = ANSWER_WITHIN) -> dict[int, Recorded]:
         """What was committed last; an offset that is gone comes from its copy."""
         found: dict[int, Recorded] = {}
-        for place in self._committed(carrier_of(topic), partitions):
+        for place in self._committed(carrier_of(topic), partitions, within):
             position = Position(topic, place.partition, place.offset)
             found[place.partition] = None if place.offset < 0 else read_note(position, place.metadata or "")
         gone = [partition for partition, each in found.items() if each is None]
@@ -155,14 +155,16 @@ class KafkaProgress:
         text = f"{where.next_offset} {note(progress)}"
         return Output(carrier_of(where.topic), text, self._pipeline, partition=where.partition)
 
-    def _committed(self, carrier: str, partitions: Sequence[int]) -> list[TopicPartition]:
+    def _committed(
+        self, carrier: str, partitions: Sequence[int], within: float = ANSWER_WITHIN
+    ) -> list[TopicPartition]:
         """Each partition's error is looked at; a coordinator that has just moved is asked for again."""
         question = [TopicPartition(carrier, partition) for partition in partitions]
-        deadline = time.monotonic() + ANSWER_WITHIN
+        deadline = time.monotonic() + within
         while True:
             try:
                 with self._one_at_a_time:
-                    found = self._client.committed(question, timeout=ANSWER_WITHIN)
+                    found = self._client.committed(question, timeout=within)
                 for each in found:
                     if each.error is not None:
                         raise KafkaException(each.error)  # noqa: TRY301 - told below, as if the call had failed
