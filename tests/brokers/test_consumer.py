@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 
+from kept.consumer.at_least_once import AtLeastOnceLoop
 from kept.consumer.consuming import Consumer
+from kept.consumer.membership import Membership
 from kept.consumer.policies import AfterBatch, AfterEach, Asynchronously, Every, Policy
 from kept.consumer.records import Record
-from kept.errors import FixConfiguration
+from kept.errors import FixConfiguration, TryAgain
 from kept.guarantees import AtLeastOnce, AtMostOnce, Guarantee
 from kept.local import Cluster
 from tests.brokers.groups import Watcher, fill, make_topic
@@ -265,6 +267,28 @@ def test_replay_goes_back_and_forth_and_is_recorded(cluster: Cluster, one: str, 
     assert watcher.recorded() == [10]
     with pytest.raises(FixConfiguration, match="does not read again"):
         make(AT_MOST).replay({})
+
+
+def test_replay_moves_no_partition_that_went_to_another_member_meanwhile(
+    cluster: Cluster, one: str, make: Make, watcher: Watcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a commit under way is waited for, the group may take partitions away."""
+    fill(cluster.bootstrap, one, range(10))
+    with make(AT_LEAST, AfterBatch(3)) as consumer:
+        for record in consumer:
+            if number(record) == 5:
+                monkeypatch.setattr(AtLeastOnceLoop, "_hear_out", lambda loop: loop._member.owned.clear())
+                with pytest.raises(TryAgain, match="went to another member"):
+                    consumer.replay({(one, 0): 9})
+                assert watcher.recorded() == [3]
+                consumer.stop()
+
+
+def test_who_is_still_joining_is_not_idle(cluster: Cluster, one: str) -> None:
+    member = Membership({"bootstrap.servers": cluster.bootstrap, "group.id": "nobody"}, [one])
+    assert member.take(1, 0.1) == []
+    assert member.idle_for == 0.0
+    member.leave()
 
 
 @pytest.mark.parametrize("guarantee", [AT_LEAST, AT_MOST], ids=lambda each: each.word)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -254,6 +255,20 @@ def test_poison_is_buried_whole_with_the_progress_that_passes_it(
         assert [found.letter] == buried
         assert (found.letter.value, found.letter.headers, found.redriven_at) == (b"a\0b", HEADERS, None)
         assert letters.show(connection, found.id) == found
+
+
+def test_another_record_at_the_same_place_is_another_letter(dsn: str, letters: DeadLetters) -> None:
+    """A topic that was made again begins at offset 0 once more: what died there before is still to be had."""
+    first = letter((uuid.uuid4(), b"before"), "because")
+    with psycopg.connect(dsn) as connection:
+        letters.add(connection, [first, replace(first, value=b"after"), replace(first, value=b"after", key=b"other")])
+        letters.add(connection, [replace(first, reason="still")])
+        found = [(one.letter.key, one.letter.value, one.letter.reason) for one in letters.list(connection)]
+    assert found == [
+        (first.key, b"before", "still"),
+        (first.key, b"after", "because"),
+        (b"other", b"after", "because"),
+    ]
 
 
 def test_a_dead_letter_is_redriven_dies_again_and_is_deleted(dsn: str, letters: DeadLetters) -> None:

@@ -20,6 +20,7 @@ from kept.guarantees import ExactlyOnce
 from kept.local import Cluster
 from kept.local.tether import tethered
 from kept.producer import Producer, Receipt
+from kept.producer.transactions import Transactions
 from kept.verify.proxy import Api, Direction, KafkaProxy, Nth, Reset, Rule, in_front_of
 from tests.conftest import Eventually
 
@@ -101,6 +102,28 @@ def test_flush_and_close_commit_what_is_left(cluster: Cluster, topic: str, no_ti
     assert values(cluster.bootstrap, topic) == ["flushed", "closed"]
     with pytest.raises(FixConfiguration, match="was closed"):
         producer.send(topic, "too late")
+
+
+def test_close_keeps_its_time_though_the_next_client_is_still_being_prepared(
+    cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers that are away keep that waiting, with nothing left to commit."""
+    may_end, ended = threading.Event(), threading.Event()
+    close = Transactions.close
+
+    def slow(self: Transactions) -> None:
+        may_end.wait(60)
+        close(self)
+        ended.set()
+
+    monkeypatch.setattr(Transactions, "close", slow)
+    producer = Producer(cluster.bootstrap, named())
+    with producer.transaction():
+        producer.send(topic, "inside")
+    producer.close(timeout=0.1)
+    assert not ended.is_set()
+    may_end.set()
+    assert ended.wait(60)
 
 
 def test_a_block_left_by_an_exception_commits_what_was_handed_over(

@@ -39,7 +39,33 @@ def test_a_json_object_keeps_its_fields_and_gains_the_stamp(document: dict[str, 
         assert keys.read([], stamped.encode() if isinstance(stamped, str) else stamped) == key
 
 
-@pytest.mark.parametrize("value", [None, b"", "plain", b"[1]", b"{broken", "3"])
+@pytest.mark.parametrize(
+    ("value", "stamped"),
+    [
+        ('{"sum": 12345678901234567.89, "far": 1e400}', '{"sum": 12345678901234567.89, "far": 1e400,STAMP}'),
+        (' { "a" : 1 , "a" : 2 } ', '{"a" : 1 , "a" : 2,STAMP}'),
+        ("{ }", "{STAMP}"),
+        ('{"n": 0.10, "idempotency_key": "old"}', '{"n": 0.10,STAMP}'),
+        ('{"idempotency_key" :"old", "in": {"idempotency_key": 1.0}}', '{"in": {"idempotency_key": 1.0},STAMP}'),
+        ('{"idempotency\\u005fkey": "}\\""}', "{STAMP}"),
+    ],
+)
+def test_fields_are_not_written_anew(value: str, stamped: str) -> None:
+    """A number with many digits is money; who reads the record sees it as its sender wrote it."""
+    key = keys.fresh()
+    wanted = stamped.replace("STAMP", f'"{keys.NAME}":"{key}"')
+    assert keys.stamped_value(value, key) == wanted
+    assert keys.stamped_value(value.encode(), key) == wanted.encode()
+
+
+@given(st.dictionaries(st.sampled_from(["a", keys.NAME]) | st.text(), st.none() | st.text() | st.lists(st.integers())))
+def test_a_stamp_that_is_there_is_replaced(document: dict[str, object]) -> None:
+    key = keys.fresh()
+    stamped = keys.stamped_value(json.dumps({**document, keys.NAME: "old"}, indent=1), key)
+    assert json.loads(str(stamped)) == {**document, keys.NAME: str(key)}
+
+
+@pytest.mark.parametrize("value", [None, b"", "plain", b"[1]", b"{broken", "3", b'{"a": "\xff"}', '{"a": 1} x'])
 def test_what_is_no_json_object_is_not_touched(value: bytes | str | None) -> None:
     assert keys.stamped_value(value, keys.fresh()) == value
 

@@ -105,6 +105,8 @@ class AtLeastOnceLoop:
     def reposition(self, positions: Mapping[Place, Next]) -> None:
         """Go on from elsewhere, and record that as the progress."""
         self._hear_out()
+        if gone := positions.keys() - self._member.owned:  # while we waited: Kafka would take their positions from us
+            raise TryAgain(f"{sorted(gone)} went to another member meanwhile", way_out="replay what is ours now")
         self._member.commit(positions)
         self._hand.drop(positions)
         self._member.seek(positions)

@@ -56,6 +56,7 @@ class Membership:
         self._all_paused = False
         self._pauses_changed = False
         self._idle_since: float | None = None
+        self._has_joined = False  # the group has said what is ours, be it nothing
         self._later: Callable[[KeptError | None], object] | None = None
         self.skipping: Callable[[Place, int], str] = partial(group_reset, str(settings["group.id"]))
         """How a person has it go on at an offset behind records that are gone, as a command."""
@@ -140,8 +141,9 @@ class Membership:
         return 0.0 if since is None else time.monotonic() - since
 
     def _is_resting(self) -> bool:
-        """Whether nothing can come: a loop that tries something again stays a member with all it owns paused."""
-        return bool(self.owned) and all(map(self.is_paused, self.owned))
+        """Whether nothing can come: who is still joining owns nothing yet; a loop that tries something again stays a
+        member with all it owns paused."""
+        return not self._has_joined or (bool(self.owned) and all(map(self.is_paused, self.owned)))
 
     def commit(self, progress: Mapping[Place, Next]) -> None:
         """Record progress, and wait until it is. `Fenced`: the partitions are not ours any more."""
@@ -306,6 +308,7 @@ class Membership:
             self._begun.update(begin)
             self._unsure.update({place: begin[place] for place in places if begin[place].leader_epoch >= 0})
             self.owned.update(places)
+            self._has_joined = True
             self._idle_since = None  # it took its time to join
             self._heed_pauses()  # the client remembers a pause of partitions that went and came back
         except BaseException as error:  # noqa: BLE001 - raised again as soon as the client has returned
@@ -329,6 +332,7 @@ class Membership:
         for place in places:
             self._unsure.pop(place, None)
         self.owned.difference_update(places)
+        self._has_joined = self._has_joined and not lost  # who has lost them joins anew
         client.incremental_unassign(partitions)
 
     def _without_gone(self, records: list[Record]) -> list[Record]:

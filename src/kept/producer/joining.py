@@ -109,10 +109,13 @@ class Joining:
             left = self.flush(timeout)
         finally:
             self._end()
-        if self._thread is not None:
-            self._thread.join(max(1.0, deadline - time.monotonic()))
-        elif self._transactions is not None:
-            self._transactions.close()
+        ending = self._thread
+        if ending is None and self._transactions is not None:
+            # Beside us: where brokers are away it would wait for the next client that is being prepared.
+            ending = threading.Thread(target=self._transactions.close, name="kept-close", daemon=True)
+            ending.start()
+        if ending is not None:
+            ending.join(max(1.0, deadline - time.monotonic()))
         return left
 
     def forget(self) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 NAME = "idempotency_key"
 """The header's name and the JSON field's."""
+_DECODER = json.JSONDecoder()
 _OURS = uuid.UUID("5f0f2f2e-3d0b-5a52-9a56-6b65707421aa")
 
 
@@ -44,11 +45,17 @@ def stamped_headers(
 
 
 def stamped_value(value: bytes | str | None, key: uuid.UUID) -> bytes | str | None:
-    """A JSON object with the stamp as a field; anything else as it is."""
+    """A JSON object with the stamp as a field; anything else as it is.
+
+    The other fields are not written anew: numbers keep their digits, and fields that are there twice stay so.
+    """
     document = _json_object(value)
-    if document is None:
+    if document is None or value is None:
         return value
-    text = json.dumps({**document, NAME: str(key)}, ensure_ascii=False, separators=(",", ":"))
+    text = value if isinstance(value, str) else value.decode()
+    fields = _fields_but_the_stamp(text) if NAME in document else text.strip()[1:-1].strip()
+    stamp = json.dumps({NAME: str(key)}, separators=(",", ":"))[1:-1]
+    text = f"{{{fields},{stamp}}}" if fields else f"{{{stamp}}}"
     return text if isinstance(value, str) else text.encode()
 
 
@@ -72,10 +79,30 @@ def _json_object(value: bytes | str | None) -> dict[str, object] | None:
     if value is None or value.lstrip()[:1] not in (b"{", "{"):
         return None
     try:
-        document = json.loads(value)
-    except ValueError:
+        document = json.loads(value if isinstance(value, str) else value.decode())
+    except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None
+
+
+def _fields_but_the_stamp(text: str) -> str:
+    """The fields of a JSON object as they are written, without any stamp."""
+    fields, at = [], text.index("{") + 1
+    while text[(start := _behind_spaces(text, at))] != "}":
+        name, behind = _DECODER.raw_decode(text, start)
+        colon = _behind_spaces(text, behind)
+        _, end = _DECODER.raw_decode(text, _behind_spaces(text, colon + 1))
+        if name != NAME:
+            fields.append(text[start:end])
+        at = _behind_spaces(text, end)
+        at += text[at] == ","
+    return ",".join(fields)
+
+
+def _behind_spaces(text: str, at: int) -> int:
+    while text[at] in " \t\n\r":
+        at += 1
+    return at
 
 
 def _uuid(text: str) -> uuid.UUID | None:

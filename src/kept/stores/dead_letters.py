@@ -32,14 +32,16 @@ TABLES = {
             reason text NOT NULL,
             died_at timestamptz NOT NULL DEFAULT now(),
             redriven_at timestamptz,
-            UNIQUE (pipeline, topic, partition, record_offset))
+            digest bytea GENERATED ALWAYS AS (
+                sha256(coalesce(record_key, '') || '\\x00'::bytea || coalesce(value, ''))) STORED,
+            UNIQUE (pipeline, topic, partition, record_offset, digest))
     """
 }
 ADD = """
     INSERT INTO kept_dead_letters (pipeline, topic, partition, record_offset, record_key, value, headers, reason)
     VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
-    ON CONFLICT (pipeline, topic, partition, record_offset)
-    DO UPDATE SET reason = EXCLUDED.reason, died_at = now(), redriven_at = NULL
+    ON CONFLICT (pipeline, topic, partition, record_offset, digest)
+    DO UPDATE SET headers = EXCLUDED.headers, reason = EXCLUDED.reason, died_at = now(), redriven_at = NULL
 """
 COLUMNS = "id, topic, partition, record_offset, record_key, value, headers, reason, died_at, redriven_at"
 LIST = f"""
