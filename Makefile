@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help run test prove prove-spark prove-outbox prove-crashes check format docs setup clean
+.PHONY: help run test test-all prove prove-spark prove-outbox prove-crashes check format docs setup clean
 
 help: ## show this
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -10,9 +10,13 @@ help: ## show this
 run: setup ## the main job: payments under each guarantee through two crashes, and an audit
 	@$(BIN)/kept demo
 
-test: setup check ## every check and test that CI runs
+test: setup check ## every check, and every test that is not slow: what CI runs
 	@$(PYTHON) scripts/set_up.py --browser
 	@$(BIN)/python scripts/run_tests.py
+
+test-all: setup check ## every test, the slow ones too
+	@$(PYTHON) scripts/set_up.py --browser
+	@$(BIN)/python scripts/run_tests.py --all
 
 prove: setup ## every scenario of faults against guarantees, in full; docs/proof.md is its verdicts (MINUTES=9: a piece)
 	@$(BIN)/python scripts/prove.py $(if $(MINUTES),--minutes $(MINUTES))

@@ -1,9 +1,9 @@
 """Run the tests. When a signal ends them, what is needed to find out why comes last.
 
-    python scripts/run_tests.py [ARGUMENTS OF PYTEST]
+    python scripts/run_tests.py [--all | ARGUMENTS OF PYTEST]
 
-Without arguments all of them, in two processes: what needs few servers or none is run beside the rest, and is shown
-when it has ended.
+Without arguments those that are not marked slow, with --all every one, in three processes beside each other: each has
+servers of its own, and waits for them most of the time. What one prints is shown when it has ended.
 
 A library in C that gives up writes a line, aborts, and every thread's stack is printed after it: more than is kept in
 some places. pytest itself would take that line along: it captures what libraries write, unless told not to. So what is
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -25,8 +26,8 @@ RUNNING = "KEPT_RUNNING_TEST"
 """tests/conftest.py writes the name of each test into the file that this names."""
 IN_ORDER = (0, 1)
 """pytest's exit codes when every test was run."""
-LIGHT = ("tests/pure", "tests/contract")
-REST = ("tests", *(f"--ignore={each}" for each in LIGHT))
+APART = {"without servers": ("tests/pure", "tests/contract"), "Spark": ("tests/spark",)}
+LANES = {**APART, "brokers": ("tests", *(f"--ignore={each}" for lane in APART.values() for each in lane))}
 
 
 def gist(errors: Iterable[str]) -> list[str]:
@@ -38,16 +39,18 @@ def gist(errors: Iterable[str]) -> list[str]:
 
 
 class Lane:
-    """One process of pytest; `quiet`: what it prints is kept until it has ended."""
+    """One process of pytest; what one of several prints is kept until it has ended."""
 
-    def __init__(self, arguments: Sequence[str], folder: Path, *, quiet: bool = False) -> None:
+    def __init__(self, arguments: Sequence[str], folder: Path, name: str = "") -> None:
+        self.name = name
         self._running, self._said = folder / "running", folder / "said"
+        folder.mkdir()
         self._errors: deque[str] = deque(maxlen=10_000)
         command = [sys.executable, "-m", "pytest", "--capture=sys", *arguments]
         with self._said.open("w") as said:
             self._tests = subprocess.Popen(
                 command,
-                stdout=said if quiet else None,
+                stdout=said if name else None,
                 stderr=subprocess.PIPE,
                 text=True,
                 errors="replace",
@@ -56,6 +59,13 @@ class Lane:
         errors = self._tests.stderr or ()
         self._reader = threading.Thread(target=lambda: self._errors.extend(errors), daemon=True)
         self._reader.start()
+
+    def where(self) -> str:
+        """For whoever waits: the test that it is at."""
+        return self._running.read_text().rpartition("/")[2] if self._running.exists() else f"{self.name} begins"
+
+    def has_ended(self) -> bool:
+        return self._tests.poll() is not None
 
     def end(self) -> int:
         """Wait for it, and tell what it said: its exit code, or 128 and the signal."""
@@ -70,15 +80,39 @@ class Lane:
         return code if code >= 0 else 128 - code
 
 
+def leave_interrupts_to_pytest() -> None:
+    """It hears them too, and ends in order. Not before it was started: it would inherit this."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def all_lanes(which: Sequence[str]) -> int:
+    """The exit code of the first one that did not end well."""
+    with tempfile.TemporaryDirectory() as place:
+        options = [*which, "-p", "no:cacheprovider", "--durations=15"]
+        lanes = [Lane([*paths, *options], Path(place) / name, name) for name, paths in LANES.items()]
+        leave_interrupts_to_pytest()
+        begun, shown, codes = time.monotonic(), 0, []
+        while lanes:
+            time.sleep(1)
+            minutes = int(time.monotonic() - begun) // 60
+            for lane in [each for each in lanes if each.has_ended()]:
+                print(f"\n== {lane.name}, ended after {minutes} minutes", flush=True)
+                codes.append(lane.end())
+                lanes.remove(lane)
+            if lanes and minutes > shown:
+                shown = minutes
+                print(f"[{minutes} min] {'; '.join(each.where() for each in lanes)}", flush=True)
+        return next((code for code in codes if code), 0)
+
+
 def main() -> int:
-    """The exit code of the first process that did not end well."""
     given = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as place, tempfile.TemporaryDirectory() as another:
-        lanes = [Lane(given or REST, Path(place))]
-        if not given:
-            lanes.insert(0, Lane([*LIGHT, "-q", "-p", "no:cacheprovider"], Path(another), quiet=True))
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # pytest hears it too, and ends in order
-        return next((code for code in [lane.end() for lane in lanes] if code), 0)
+    if not given or given == ["--all"]:
+        return all_lanes([] if given else ["-m", "not slow"])
+    with tempfile.TemporaryDirectory() as place:
+        lane = Lane(given, Path(place) / "only")
+        leave_interrupts_to_pytest()
+        return lane.end()
 
 
 if __name__ == "__main__":
