@@ -2,4 +2,4 @@
 
 import os
 
-SEEDS = range(int(os.environ.get("KEPT_SEEDS", "6")))
+SEEDS = range(int(os.environ.get("KEPT_SEEDS", "2")))

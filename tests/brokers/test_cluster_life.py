@@ -95,6 +95,7 @@ def test_data_survives_kill_of_everything_and_down_until_fresh(own: Cluster, clu
     assert [server.state for server in cluster.status()] == [State.RUNNING] * 5, "the neighbour was left alone"
 
 
+@pytest.mark.slow
 def test_clients_are_told_the_address_in_front_of_a_broker(own: Cluster) -> None:
     own.down()
     own.up(advertised={1: "127.0.0.1:29099"})
@@ -120,6 +121,7 @@ def test_a_dead_server_is_started_again_beside_the_living(own: Cluster) -> None:
     assert {name for name in before if before[name] != after[name]} == {"broker-2", "controller"}
 
 
+@pytest.mark.slow
 def test_a_port_taken_meanwhile_is_left_to_its_new_owner(own: Cluster) -> None:
     own.up(ports=ANY_FREE)
     own.down()
@@ -164,6 +166,7 @@ def test_down_finds_the_servers_of_a_directory_that_was_removed(own: Cluster) ->
     assert everything_of(own) == []
 
 
+@pytest.mark.slow
 def test_up_begins_anew_where_it_was_interrupted(own: Cluster, eventually: Eventually) -> None:
     """SIGINT and SIGKILL in the middle of a first start: nothing half-made is used afterwards."""
     for number, leaves_nothing in ((signal.SIGINT, True), (signal.SIGKILL, False)):
@@ -185,6 +188,7 @@ def test_up_begins_anew_where_it_was_interrupted(own: Cluster, eventually: Event
     own.down()
 
 
+@pytest.mark.slow
 def test_a_kill_while_data_directories_are_made_leaves_nothing_half_made(own: Cluster) -> None:
     """initdb and the formatter go on for a moment after their parent was killed: they are ended, their work redone."""
     shutil.rmtree(own.directory, ignore_errors=True)
@@ -270,6 +274,7 @@ def test_no_java_is_told_with_the_line_to_type(kept: Kept, tmp_path: Path) -> No
     assert not (tmp_path / ".kept").exists(), "nothing half-made"
 
 
+@pytest.mark.slow
 def test_a_damaged_cluster_file_is_told_and_fresh_is_the_way_out(own: Cluster) -> None:
     own.up(ports=ANY_FREE)
     (own.directory / "cluster.json").write_text("{ not json")

@@ -337,7 +337,9 @@ def interrupted_at_the_worst(consumer: Consumer, dice: random.Random) -> Iterato
             del vars(member)[name]
 
 
-@pytest.mark.parametrize("policy", [AfterBatch(7), Asynchronously(0.02)], ids=repr)
+@pytest.mark.parametrize(
+    "policy", [AfterBatch(7), pytest.param(Asynchronously(0.02), marks=pytest.mark.slow)], ids=repr
+)
 @pytest.mark.parametrize("guarantee", [AT_LEAST, AT_MOST], ids=lambda each: each.word)
 def test_an_interrupt_anywhere_in_the_loop_swallows_nothing(
     cluster: Cluster, one: str, make: Make, guarantee: Guarantee, policy: Policy

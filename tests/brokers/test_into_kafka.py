@@ -181,6 +181,7 @@ def test_lost_questions_and_answers_of_a_commit(proxy: KafkaProxy, api: Api, dir
     assert values(proxy.bootstrap, sink) == WANTED[:60]
 
 
+@pytest.mark.slow
 def test_brokers_away_for_longer_than_a_transaction_lasts(proxy: KafkaProxy, eventually: Eventually) -> None:
     source, sink = new_topic(proxy.bootstrap), new_topic(proxy.bootstrap)
     fill(proxy.bootstrap, source, RECORDS[:30])
@@ -196,6 +197,7 @@ def test_brokers_away_for_longer_than_a_transaction_lasts(proxy: KafkaProxy, eve
     assert values(proxy.bootstrap, sink) == WANTED[:90]
 
 
+@pytest.mark.slow
 def test_every_broker_is_killed_once_in_turn(mended: Cluster, eventually: Eventually) -> None:
     """Whichever keeps the group, the transactions, the source or the sink."""
     bootstrap = mended.bootstrap
@@ -211,6 +213,7 @@ def test_every_broker_is_killed_once_in_turn(mended: Cluster, eventually: Eventu
     assert in_order(read(bootstrap, sink))
 
 
+@pytest.mark.slow
 def test_members_come_and_go_in_the_middle(cluster: Cluster, eventually: Eventually) -> None:
     """Three members of one group, one of which leaves and comes back, while records keep coming."""
     bootstrap, name = cluster.bootstrap, new_name()
@@ -236,6 +239,7 @@ def test_members_come_and_go_in_the_middle(cluster: Cluster, eventually: Eventua
     assert in_order(read(bootstrap, sink))
 
 
+@pytest.mark.slow
 def test_a_transform_slower_than_a_transaction_may_last(cluster: Cluster) -> None:
     """The transaction's clock does not run while the transform thinks, and progress is made in small steps."""
     source, sink = new_topic(cluster.bootstrap), new_topic(cluster.bootstrap)

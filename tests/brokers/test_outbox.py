@@ -94,6 +94,7 @@ def test_a_record_arrives_as_it_was_sent(cluster: Cluster, topic: str, path: Pat
     assert keys.read(list(two.headers), two.value) == stamp
 
 
+@pytest.mark.slow
 def test_six_seeds_of_deaths_and_an_outage(mended: Cluster, tmp_path: Path) -> None:
     """The sample; `make prove-outbox` is the whole."""
     verdicts = played(mended, range(6), tmp_path)

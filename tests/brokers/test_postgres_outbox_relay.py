@@ -34,7 +34,7 @@ def relay_all(dsn: str, bootstrap: str, **options: object) -> Relay:
     return relay
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_nothing_is_lost_twice_or_out_of_order(cluster: Cluster, seed: int) -> None:
     assert prove(cluster, seed) == Harm(0, 0, 0)
 

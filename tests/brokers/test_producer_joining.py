@@ -301,6 +301,7 @@ def test_closed_without_brokers_what_was_not_begun_is_known_to_be_absent() -> No
         waiting.result(1)
 
 
+@pytest.mark.slow
 def test_every_broker_dies_once_in_the_middle(mended: Cluster, topic: str) -> None:
     """Whichever is the coordinator of the name or the leader of the partition, each record is there once, in order."""
     numbers = iter(range(1_000_000))
@@ -353,6 +354,7 @@ def harmed(proxy: KafkaProxy, rule: Rule, seconds: float) -> Iterator[None]:
     assert armed.caught > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direction", [Direction.REQUEST, Direction.RESPONSE])
 def test_a_commit_or_its_answer_lost_for_seconds(
     proxy: KafkaProxy, far: str, direction: Direction, monkeypatch: pytest.MonkeyPatch
@@ -449,7 +451,7 @@ def interrupted(cluster: Cluster, topic: str, name: str, how: signal.Signals, af
     return [*lines, *rest.splitlines()]
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_process_that_ends_in_the_middle(cluster: Cluster, topic: str, how: signal.Signals) -> None:
     """Killed: what it confirmed is there, nothing twice or out of order. Ctrl-C: also everything it handed over."""
     name = named().name

@@ -76,10 +76,16 @@ def test_a_product_that_breaks_its_word_is_caught(verify: Verify) -> None:
     ("name", "word", "mutation", "seen"),
     [
         ("late-commit", ExactlyOnce.word, "one_producer_for_all_transactions", Anomaly.TORN),
-        ("zombie", ExactlyOnce.word, "no_fence", Anomaly.DUPLICATED),
+        pytest.param("zombie", ExactlyOnce.word, "no_fence", Anomaly.DUPLICATED, marks=pytest.mark.slow),
         ("processor-killed", ExactlyOnce.word, "progress_before_effect", Anomaly.LOST),
-        ("processor-killed", AtLeastOnce.word, "progress_to_the_end_of_what_was_taken", Anomaly.LOST),
-        ("records-deleted", ExactlyOnce.word, "no_gap_check", Anomaly.SILENT),
+        pytest.param(
+            "processor-killed",
+            AtLeastOnce.word,
+            "progress_to_the_end_of_what_was_taken",
+            Anomaly.LOST,
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("records-deleted", ExactlyOnce.word, "no_gap_check", Anomaly.SILENT, marks=pytest.mark.slow),
     ],
 )
 def test_a_rule_that_is_taken_out_of_kept_is_missed(

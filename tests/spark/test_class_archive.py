@@ -51,6 +51,7 @@ def loaded(log: Path) -> str:
     return log.read_text()
 
 
+@pytest.mark.slow
 def test_a_session_takes_its_classes_from_the_archive_and_does_without_a_broken_one(
     cache: Path, tmp_path: Path
 ) -> None:

@@ -23,7 +23,7 @@ COUNT, PER_BATCH = 3000, 300
 BROKER_DIES, DATABASE_DIES = 600, 1800
 
 
-@pytest.mark.parametrize("word", ["exactly-once", "at-least-once"])
+@pytest.mark.parametrize("word", ["exactly-once", pytest.param("at-least-once", marks=pytest.mark.slow)])
 def test_pipelines_outlive_the_leader_of_a_partition_and_the_database(
     mended: Cluster, topic: str, dsn: str, spark: SparkSession, eventually: Eventually, word: str
 ) -> None:

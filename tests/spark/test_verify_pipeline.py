@@ -41,6 +41,7 @@ def records(tmp_path: Path) -> str:
     return "records"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # Spark starts four times
 def test_a_pipeline_of_a_user_holds_what_its_file_promises(mended: Cluster, tmp_path: Path, records: str) -> None:
     """The rows that it owes are nine of ten, some of them alike: only an undisturbed run could know."""
