@@ -194,7 +194,7 @@ def opened(piped: Piped) -> KafkaDriver:
     """A driver that is about to take over."""
     assert isinstance(piped.sink, KafkaSink)
     driver = piped.sink.open(piped.name, kept.ExactlyOnce(piped.name))
-    driver.seed(piped.topic, piped.looking.seeds(piped.topic, Start.BEGINNING))
+    driver.seed({piped.topic: piped.looking.seeds(piped.topic, Start.BEGINNING)})
     return driver
 
 

@@ -55,8 +55,8 @@ class Piped:
         """One that has begun, and stands where progress is."""
         opened = self.sink.open(self.name, kept.ExactlyOnce(self.name))
         try:
-            seeded = opened.seed(self.topic, self.looking.seeds(self.topic, Start.BEGINNING))
-            yield opened, dict(opened.take_over([(self.topic, number) for number in seeded]))
+            seeded = opened.seed({self.topic: self.looking.seeds(self.topic, Start.BEGINNING)})
+            yield opened, dict(opened.take_over([(self.topic, number) for number in seeded[self.topic]]))
         finally:
             opened.close()
 

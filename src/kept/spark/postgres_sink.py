@@ -112,8 +112,8 @@ class PostgresDriver:
     def born(self, topic: str) -> Birth | None:
         return self._store.born(topic)
 
-    def seed(self, topic: str, seeds: Sequence[Seed]) -> Mapping[int, Progress]:
-        return patiently(lambda: self._store.seed(topic, seeds))
+    def seed(self, seeds: Mapping[str, Sequence[Seed]]) -> Mapping[str, Mapping[int, Progress]]:
+        return patiently(lambda: self._store.seed_all(seeds))
 
     def take_over(self, parts: Sequence[Part]) -> Mapping[Part, Progress]:
         return patiently(lambda: self._store.succeed(parts))
