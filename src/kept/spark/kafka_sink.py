@@ -184,14 +184,15 @@ class KafkaDriver:
         higher generation there, and everywhere; the other one meets that, and ends. Would each claim all at once, they
         could cross, and each would take the other one for its successor.
 
-        A driver in batch mode commits under an id of its own. It is fenced last: whoever fences it later reads
-        the claims that are recorded by then; whoever did so earlier may have committed over them, and they are read
-        again.
+        A driver in batch mode commits under an id of its own. It is fenced first, since what a dead one has left open
+        hides progress until its time-out; and last: one that was at work may have committed over our claims in between,
+        and they are read again.
         """
         lower = sorted(parts)
         if lower and not self._generation:
             seen = [each for topic, there in _by_topic(parts).items() for each in self._glance(topic, there).values()]
             highest = max(each.owner.generation for each in seen)
+            _patiently(self._fence_batches)
             self._generation = self._decided(lower.pop(0), highest + 1)
         while True:
             self._follow(lower)
@@ -220,7 +221,9 @@ class KafkaDriver:
         return {(each.position.topic, each.position.partition): each for each in closed}
 
     def last_batch(self) -> BatchRecord | None:
-        return self._batches().last()
+        """Before the take-over as far as it shows without a fence; it is asked for again with the first batch."""
+        batches = self._batches()
+        return batches.last() if self._generation else self._seen.last_batch()
 
     def staging(self) -> KafkaStaging:
         return self._batches().staging()
