@@ -25,12 +25,12 @@ from psycopg import sql
 
 from kept.errors import Fenced, KeptError
 from kept.guarantees import AtLeastOnce, AtMostOnce, Guarantee
-from kept.progress import Batch, BatchRecord, Progress, Range, Source, not_ahead, staging_is_whole
+from kept.progress import Batch, BatchRecord, Progress, Range, Source, Stop, Verdict, check_move, staging_is_whole
 from kept.spark.postgres_table import identifier
 from kept.spark.postgres_target import NUMBER, Target
 from kept.spark.sinks import Assignment
 from kept.spark.staging import Staged, StagingLost, at_most_once, tell_lost
-from kept.stores import DeadLetter, DeadLetters, Part, PostgresProgress, Session
+from kept.stores import DeadLetter, DeadLetters, OpenChunk, Part, PostgresProgress, Session
 from kept.stores.sessions import open_session, session_name, transaction
 from kept.stores.tables import make_missing
 
@@ -138,11 +138,8 @@ class PostgresBatches:
         batch, pipeline = attempt.batch, self._store.pipeline
         with self._store.chunk(attempt.ranges, attempt.sources, may_repeat=True) as chunk:
             self._store.refuse_another_sink(chunk.connection)
-            new = _last(chunk.connection, pipeline) != batch.record
+            new = self._is_new(chunk, batch)
             if new:
-                ahead = not_ahead(batch, chunk.drop_below)
-                if ahead is not None:
-                    raise ahead.error()
                 self._take(chunk.connection, staged, letters)
                 record = batch.record
                 values = (pipeline, record.query_id, record.batch_id, record.digest, record.stateful)
@@ -157,8 +154,15 @@ class PostgresBatches:
         """
         here = [replace(each, end=each.start) for each in attempt.ranges]
         with self._store.chunk(here, attempt.sources, may_repeat=True) as chunk:
-            if _last(chunk.connection, self._store.pipeline) != attempt.batch.record:
+            if self._is_new(chunk, attempt.batch):
                 self._take(chunk.connection, staged, letters)
+
+    def _is_new(self, chunk: OpenChunk, batch: Batch) -> bool:
+        """Whether it is to be moved, from where progress stands under the lock; False: it was, by an earlier try."""
+        verdict = check_move(batch, _last(chunk.connection, self._store.pipeline), chunk.drop_below)
+        if isinstance(verdict, Stop):
+            raise verdict.error()
+        return verdict is Verdict.WRITE
 
     def _take_apart(self, staged: Sequence[Staged], letters: Sequence[DeadLetter]) -> None:
         """At most once: after its record, and only by who is still the owner."""
