@@ -97,7 +97,8 @@ class PostgresBatches:
                 self._sweep_others(session, name)
                 columns = sql.SQL(", ").join(map(sql.Identifier, self._target.columns))
                 parts = {"staging": identifier(name), "table": identifier(self._target.table), "columns": columns}
-                session.execute(sql.SQL(MAKE).format(**parts))
+                with self._target.unaltered(session):
+                    session.execute(sql.SQL(MAKE).format(**parts))
                 session.execute(sql.SQL(MARK).format(**parts))
             self._staging = staging
         return PostgresStaging(self._dsn, session_name(self._store.pipeline, self._store.owner), self._staging)
@@ -185,7 +186,8 @@ class PostgresBatches:
             )
         names = [UUID(name) for name in promised]
         which = sql.SQL("kept_set = ANY({})").format(sql.Literal(names))
-        self._target.take(session, staging, which)
+        with self._target.unaltered(session):
+            self._target.take(session, staging, which)
 
     def _own(self) -> Target:
         if self._staging is None:
