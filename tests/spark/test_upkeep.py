@@ -166,6 +166,7 @@ def test_a_replay_is_shown_first_and_then_carried_out(piped: Piped) -> None:
     assert piped.positions() == [6, 2, 6]
     said(*replay, "--from", "end", "--yes")
     assert piped.positions() == [10, 10, 10]
+    assert "what was moved already would move once more" in told(*replay, "--from", "-1")
     said(*replay, "--from", "beginning", "--yes")
     with piped.driver() as (_, recorded):  # it goes on from there, by itself
         assert [each.position.next_offset for each in recorded.values()] == [0, 0, 0]

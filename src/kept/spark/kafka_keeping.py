@@ -2,7 +2,8 @@
 
 A move fences every task and driver of the partition, reads again, compares with what the person was shown, and records
 the new position under the next generation: a driver that nobody saw is Fenced at its next batch. Each partition is a
-transaction of its own; a move that is cut short is said again, and goes on with what is left.
+transaction of its own; a move that is cut short is said again, and goes on with what is left, unless it was told as a
+distance.
 """
 
 from __future__ import annotations
