@@ -134,15 +134,26 @@ def test_without_its_source_nothing_is_moved() -> None:
         plan("beginning", standing(at(40), None))
 
 
+def meant(where: str, checkpoint: Mapping[tuple[str, int], int] | None) -> str:
+    return " ".join(meaning(Goal.typed(where, NOW), plan(where, standing(at(40))), checkpoint))
+
+
 def test_what_it_means_is_said_above_all_for_duplicates() -> None:
-    again = " ".join(meaning(plan("beginning", standing(at(40))), {}))
+    again = meant("beginning", {})
     assert "at most 40 records are read again, and written again, whatever the guarantee" in again
     assert "ahead" not in again
-    skipped = " ".join(meaning(plan("end", standing(at(40))), None))
+    skipped = meant("end", None)
     assert "at most 60 records are never read" in skipped
     assert "move the checkpoint away" in skipped, "nobody knows where a checkpoint stands"
-    assert "move the checkpoint away" in " ".join(meaning(plan("beginning", standing(at(40))), {("t", 0): 40}))
-    assert meaning(plan("40", standing(at(40))), {("t", 0): 40}) == []
+    assert "move the checkpoint away" in meant("beginning", {("t", 0): 40})
+    assert meant("40", {("t", 0): 40}) == ""
+
+
+def test_that_a_shift_is_not_simply_said_again_is_told() -> None:
+    for shift in ("+5", "-5"):
+        assert "what was moved already would move once more" in meant(shift, {})
+    assert meant("+0", {}) == ""
+    assert "once more" not in meant("35", {})
 
 
 def test_a_part_of_a_pipeline_is_chosen_by_name() -> None:

@@ -20,6 +20,7 @@ from kept.progress import (
     Stop,
     Verdict,
     check_batch,
+    check_move,
     choose_mode,
     fate_of_sqlstate,
     isolate,
@@ -39,6 +40,20 @@ def test_a_first_batch_and_the_next_one_are_written_and_the_same_one_is_skipped(
     assert check_batch(FIRST, None, BEFORE_LAST) is Verdict.WRITE
     assert check_batch(NEXT, LAST.record, AFTER_LAST) is Verdict.WRITE
     assert check_batch(LAST, LAST.record, AFTER_LAST) is Verdict.SKIP
+
+
+def test_a_record_without_its_progress_does_not_count() -> None:
+    """A person has moved progress back, or somebody has restored it without the record."""
+    assert isinstance(check_batch(LAST, LAST.record, BEFORE_LAST), Stop)
+    for stateful in (True, False):
+        batch = replace(LAST, stateful=stateful)
+        assert check_move(batch, None, BEFORE_LAST) is Verdict.WRITE
+        assert check_move(batch, batch.record, AFTER_LAST) is Verdict.SKIP
+        assert isinstance(check_move(batch, None, AFTER_LAST), Stop)
+        assert isinstance(check_move(batch, batch.record, AFTER_LAST | {("payments", 1): 55}), Stop)
+    plain = replace(LAST, stateful=False)
+    assert check_move(plain, plain.record, BEFORE_LAST) is Verdict.WRITE
+    assert isinstance(check_move(LAST, LAST.record, BEFORE_LAST), Stop), "its state would not fit"
 
 
 def test_an_election_between_two_attempts_makes_no_other_batch() -> None:

@@ -67,7 +67,7 @@ class Scene:
 
     def begun(self, opened: DriverSink) -> None:
         self.stack.callback(opened.close)
-        opened.seed(self.part[0], [Seed(0, 0, 0, IDENTITY)])
+        opened.seed({self.part[0]: [Seed(0, 0, 0, IDENTITY)]})
         opened.take_over([self.part])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -22,13 +23,14 @@ from kept.consumer.asking import ask_offsets
 from kept.consumer.sources import Sources
 from kept.errors import Fenced, SinkChanged, TryAgain
 from kept.local import Cluster
+from kept.producer.carrier import make_carrier
 from kept.producer.clients import fenced_client
-from kept.progress import Batch, Owner, Progress, Range
+from kept.progress import Batch, BatchRecord, Owner, Progress, Range
 from kept.spark import KafkaSink, kafka_batches, kafka_progress
-from kept.spark.kafka_batches import KafkaBatches, Means
+from kept.spark.kafka_batches import KafkaBatches, Means, batch_id_of
 from kept.spark.kafka_keeping import KafkaKeeping
 from kept.spark.kafka_moves import Moves
-from kept.spark.kafka_progress import KafkaProgress, carrier_of
+from kept.spark.kafka_progress import BATCHES, KafkaProgress, carrier_of
 from kept.spark.kafka_records import Shape
 from kept.spark.kafka_sink import KafkaDriver
 from kept.spark.kafka_staging import read_staged
@@ -194,7 +196,7 @@ def opened(piped: Piped) -> KafkaDriver:
     """A driver that is about to take over."""
     assert isinstance(piped.sink, KafkaSink)
     driver = piped.sink.open(piped.name, kept.ExactlyOnce(piped.name))
-    driver.seed(piped.topic, piped.looking.seeds(piped.topic, Start.BEGINNING))
+    driver.seed({piped.topic: piped.looking.seeds(piped.topic, Start.BEGINNING)})
     return driver
 
 
@@ -236,6 +238,43 @@ def test_what_a_dead_driver_left_open_is_ended_not_waited_for(into_a: Piped) -> 
     assert into_a.positions() == [6, 6, 6]
     into_a.run_to(8)
     assert into_a.positions() == [8, 8, 8]
+
+
+def left_open(piped: Piped) -> None:
+    """A driver of batch mode has sent a batch with its offsets, and died before it said that it is whole."""
+    assert isinstance(piped.sink, KafkaSink)
+    settings = {**piped.sink.progress_settings(piped.name), "transaction.timeout.ms": 600_000}
+    admin = AdminClient({"bootstrap.servers": piped.cluster.bootstrap})
+    make_carrier(admin, BATCHES)
+    progress = KafkaProgress(piped.sink.client, piped.name)
+    record = BatchRecord("query", 0, "00", stateful=True)
+    dead = fenced_client({**settings, "transactional.id": batch_id_of(piped.name)}, 30)
+    dead.begin_transaction()
+    copy = progress.batch_copy(record)
+    dead.produce(copy.topic, copy.value, copy.key, 0)
+    assert dead.flush(30) == 0
+    places = [TopicPartition(carrier_of(piped.topic), number, 9, "never to be seen") for number in range(3)]
+    dead.send_offsets_to_transaction([*places, progress.batch_offset(record)], progress.group_metadata, 30)
+    progress.close()
+
+
+def test_a_batch_that_a_dead_driver_left_open_is_ended_not_waited_for(into_a: Piped) -> None:
+    """Until the broker's time-out nobody else would: neither a start, nor a person who has it read again."""
+    driver = opened(into_a)
+    driver._shape = Shape(("value",), None)
+    parts = [(into_a.topic, number) for number in range(3)]
+    left_open(into_a)
+    begun = time.monotonic()
+    assert driver.last_batch() is None
+    recorded = driver.take_over(parts)
+    assert time.monotonic() - begun < 20
+    assert {each.position.next_offset for each in recorded.values()} == {6}
+    left_open(into_a)
+    driver.close()
+    begun = time.monotonic()
+    said("replay", into_a.name, *into_a.options, "--from", "2", "--yes")
+    assert time.monotonic() - begun < 20
+    assert into_a.positions() == [2, 2, 2]
 
 
 @pytest.mark.parametrize("succeeded", [False, True], ids=["nobody else", "a successor"])

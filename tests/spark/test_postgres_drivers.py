@@ -61,7 +61,7 @@ class Drivers:
     def begun(self, guarantee: Guarantee = EXACTLY, *, partitions: int = 3, dsn: str | None = None) -> PostgresDriver:
         """One that has taken over."""
         opened = self.one(guarantee, dsn=dsn)
-        opened.seed(TOPIC, seeds(partitions))
+        opened.seed({TOPIC: seeds(partitions)})
         opened.take_over([(TOPIC, number) for number in range(partitions)])
         return opened
 
@@ -78,8 +78,7 @@ def held(dsn: str, query: str = "SELECT k, v FROM out") -> dict[object, object]:
 def test_of_drivers_that_start_together_one_has_every_topic(dsn: str, drivers: Drivers) -> None:
     """Who is first with one topic and last with another has fenced, and is fenced: both would end."""
     both = [drivers.one(), drivers.one()]
-    for topic in (TOPIC, OTHER):
-        both[0].seed(topic, seeds(1))
+    both[0].seed({topic: seeds(1) for topic in (TOPIC, OTHER)})
     parts = [(OTHER, 0), (TOPIC, 0)]  # each names them in an order of its own
     start = threading.Barrier(2)
 
@@ -102,9 +101,9 @@ def test_a_driver_that_was_succeeded_adopts_nothing(drivers: Drivers) -> None:
     """It was idle and did not hear of it; a partition that came since would be taken from its successor."""
     elder = drivers.begun()
     successor = drivers.begun()
-    successor.seed(TOPIC, seeds(4))
+    successor.seed({TOPIC: seeds(4)})
     successor.take_over([(TOPIC, 3)])
-    elder.seed(TOPIC, seeds(4))
+    elder.seed({TOPIC: seeds(4)})
     with pytest.raises(Fenced):
         elder.take_over([(TOPIC, 3)])
     done = [Done(assigned(span(0, 5, number)), 0) for number in range(4)]

@@ -91,7 +91,7 @@ def test_the_topic_of_the_same_name_in_the_other_cluster_is_not_the_source(
     """Rule 3: an address that points at the mirror would be read on from offsets that mean other records."""
     born = out.sink.open(out.name, exactly)
     try:
-        born.seed(topic, Looking({"bootstrap.servers": cluster.bootstrap}).seeds(topic, Start.BEGINNING))
+        born.seed({topic: Looking({"bootstrap.servers": cluster.bootstrap}).seeds(topic, Start.BEGINNING)})
     finally:
         born.close()
     fill(elsewhere, topic, 30)
@@ -107,7 +107,7 @@ def test_a_sink_that_only_the_cluster_of_the_source_has_is_refused(
     seeds = Looking({"bootstrap.servers": cluster.bootstrap}).seeds(topic, Start.BEGINNING)
     try:
         with pytest.raises(FixConfiguration, match=f"the topic {topic} cannot be written"):
-            opened.seed(topic, seeds)
+            opened.seed({topic: seeds})
     finally:
         opened.close()
     assert f"kept.progress.{topic}" not in topics_of(elsewhere)

@@ -55,8 +55,8 @@ class Piped:
         """One that has begun, and stands where progress is."""
         opened = self.sink.open(self.name, kept.ExactlyOnce(self.name))
         try:
-            seeded = opened.seed(self.topic, self.looking.seeds(self.topic, Start.BEGINNING))
-            yield opened, dict(opened.take_over([(self.topic, number) for number in seeded]))
+            seeded = opened.seed({self.topic: self.looking.seeds(self.topic, Start.BEGINNING)})
+            yield opened, dict(opened.take_over([(self.topic, number) for number in seeded[self.topic]]))
         finally:
             opened.close()
 
@@ -166,6 +166,7 @@ def test_a_replay_is_shown_first_and_then_carried_out(piped: Piped) -> None:
     assert piped.positions() == [6, 2, 6]
     said(*replay, "--from", "end", "--yes")
     assert piped.positions() == [10, 10, 10]
+    assert "what was moved already would move once more" in told(*replay, "--from", "-1")
     said(*replay, "--from", "beginning", "--yes")
     with piped.driver() as (_, recorded):  # it goes on from there, by itself
         assert [each.position.next_offset for each in recorded.values()] == [0, 0, 0]

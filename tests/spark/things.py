@@ -219,8 +219,8 @@ class FaultyDriver:
     def born(self, topic: str) -> Birth | None:
         return self.inner.born(topic)
 
-    def seed(self, topic: str, seeds: Sequence[Seed]) -> Mapping[int, Progress]:
-        return self.inner.seed(topic, seeds)
+    def seed(self, seeds: Mapping[str, Sequence[Seed]]) -> Mapping[str, Mapping[int, Progress]]:
+        return self.inner.seed(seeds)
 
     def take_over(self, parts: Sequence[Part]) -> Mapping[Part, Progress]:
         return self.inner.take_over(parts)

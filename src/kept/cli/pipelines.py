@@ -17,7 +17,7 @@ from kept.cli.output import as_json, print_json, print_table, say
 from kept.errors import FixConfiguration
 
 if TYPE_CHECKING:
-    from kept.pipelines.standing import Change, Standing
+    from kept.pipelines.standing import Change, Goal, Standing
     from kept.spark.upkeep import Keeping, Upkeep
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -144,7 +144,7 @@ def replay(
         everyone = upkeep.standings()
         standings = chosen(everyone, topic, partitions)
         refuse_troubled(upkeep.keeping.pipeline, standings)
-        _carry_out(upkeep, upkeep.plan(goal, standings, everyone), yes=yes, as_json=as_json)
+        _carry_out(upkeep, goal, upkeep.plan(goal, standings, everyone), yes=yes, as_json=as_json)
 
 
 @pipelines.command()
@@ -189,14 +189,14 @@ def repair(
             _print_troubles(standings, name, as_json=as_json)
         else:
             there = [each for each in standings if not each.gone]
-            _carry_out(upkeep, upkeep.plan(goal, there or standings, everyone), yes=yes, as_json=as_json)
+            _carry_out(upkeep, goal, upkeep.plan(goal, there or standings, everyone), yes=yes, as_json=as_json)
 
 
-def _carry_out(upkeep: Upkeep, changes: Sequence[Change], *, yes: bool, as_json: bool) -> None:
+def _carry_out(upkeep: Upkeep, goal: Goal, changes: Sequence[Change], *, yes: bool, as_json: bool) -> None:
     from kept.pipelines.standing import meaning
 
     keeping, checkpoint = upkeep.keeping, upkeep.checkpoint
-    words = meaning(changes, None if checkpoint is None else checkpoint.restart)
+    words = meaning(goal, changes, None if checkpoint is None else checkpoint.restart)
     if not as_json:
         print_table(
             ["topic", "partition", "old", "new", "read again", "skipped"],

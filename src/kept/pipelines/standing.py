@@ -110,6 +110,11 @@ class Goal:
             return None
         return datetime.fromtimestamp(self.target.number / 1000, timezone.utc)
 
+    @property
+    def counts_from_here(self) -> bool:
+        """Whether the same words lead elsewhere once they were carried out."""
+        return self.target is not None and self.target.kind is Kind.SHIFT and self.target.number != 0
+
 
 @dataclass(frozen=True)
 class Change:
@@ -241,7 +246,7 @@ def choices(stop: Stop, standing: Standing) -> str:
     return "--from beginning takes the new topic for the source, from its first record; --from end skips what is there"
 
 
-def meaning(changes: Sequence[Change], checkpoint: Mapping[Part, int] | None) -> list[str]:
+def meaning(goal: Goal, changes: Sequence[Change], checkpoint: Mapping[Part, int] | None) -> list[str]:
     """What carrying it out would mean, in words, above all for duplicates."""
     again, skipped = sum(c.move.read_again or 0 for c in changes), sum(c.move.skipped or 0 for c in changes)
     words = []
@@ -252,6 +257,11 @@ def meaning(changes: Sequence[Change], checkpoint: Mapping[Part, int] | None) ->
         )
     if skipped:
         words.append(f"at most {skipped} records are never read")
+    if goal.counts_from_here:
+        words.append(
+            "+N and -N count from where each partition stands: if this is cut short, look at `kept pipelines show` "
+            "before it is said again, and name offsets; what was moved already would move once more"
+        )
     ahead = [c for c in changes if checkpoint is None or checkpoint.get(c.part, 0) > c.new.position.next_offset]
     if ahead:
         words.append(

@@ -4,7 +4,7 @@
 decisions that every store and sink shares; `model` breaks each rule once, in memory, and finds the harm.
 """
 
-from kept.progress.batches import Batch, BatchRecord, Verdict, check_batch, not_ahead, staging_is_whole
+from kept.progress.batches import Batch, BatchRecord, Verdict, check_batch, check_move, staging_is_whole
 from kept.progress.modes import Mode, Operator, choose_mode
 from kept.progress.order import ORDER, Chunk, Move, Seen, Step, Steps, close_range, follow, one_chunk, take_over
 from kept.progress.poison import Fate, fate_of_sqlstate, isolate
@@ -52,13 +52,13 @@ __all__ = [
     "advance",
     "check",
     "check_batch",
+    "check_move",
     "check_rows",
     "choose_mode",
     "close_range",
     "fate_of_sqlstate",
     "follow",
     "isolate",
-    "not_ahead",
     "one_chunk",
     "seed",
     "staging_is_whole",

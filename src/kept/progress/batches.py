@@ -60,7 +60,7 @@ def _check_stateful(batch: Batch, last: BatchRecord | None, progress: Mapping[tu
     """Skipped only when all are equal; written only as the very next one, or as the first of all."""
     if last is not None and not last.stateful:
         last = None
-    if batch.record == last:
+    if batch.record == last and _is_done(batch, progress):
         return Verdict.SKIP
     expected = (batch.query_id, 0) if last is None else (last.query_id, last.batch_id + 1)
     if (batch.query_id, batch.batch_id) == expected and _starts_there(batch, progress):
@@ -80,7 +80,7 @@ def _check_stateless(batch: Batch, progress: Mapping[tuple[str, int], int]) -> V
     """Rows below progress are done; a batch that is only partly done cannot be taken apart."""
     if _starts_there(batch, progress):
         return Verdict.WRITE
-    if all(each.end <= progress.get((each.topic, each.partition), each.start) for each in batch.ranges):
+    if _is_done(batch, progress):
         return Verdict.SKIP
     return Stop(
         ProgressMoved,
@@ -90,20 +90,31 @@ def _check_stateless(batch: Batch, progress: Mapping[tuple[str, int], int]) -> V
     )
 
 
-def not_ahead(batch: Batch, progress: Mapping[tuple[str, int], int]) -> Stop | None:
-    """Behind the fence: a batch that is not recorded begins where progress stands; its rows cannot be taken apart."""
-    if _starts_there(batch, progress):
-        return None
+def check_move(batch: Batch, last: BatchRecord | None, progress: Mapping[tuple[str, int], int]) -> Verdict | Stop:
+    """Behind the fence: was it moved by a try before this one, of which nobody has told how it ended?
+
+    Its record and progress were written together, so only both of them say that it was. A record alone is left of what
+    a person has moved progress back over, to have it read again: without state those rows are written again.
+    """
+    recorded = batch.record == last
+    if recorded and _is_done(batch, progress):
+        return Verdict.SKIP
+    if _starts_there(batch, progress) and not (recorded and batch.stateful):
+        return Verdict.WRITE
     return Stop(
         ProgressMoved,
-        f"batch {batch.batch_id} of query {batch.query_id} is not recorded, and progress is not where it begins: "
-        "somebody else has moved it",
+        f"batch {batch.batch_id} of query {batch.query_id} is {'' if recorded else 'not '}recorded, and progress is "
+        f"not where it {'ends' if recorded else 'begins'}: somebody else has moved it",
         "find who else writes the progress of this pipeline, then start it again",
     )
 
 
 def _starts_there(batch: Batch, progress: Mapping[tuple[str, int], int]) -> bool:
     return all(progress.get((each.topic, each.partition), each.start) == each.start for each in batch.ranges)
+
+
+def _is_done(batch: Batch, progress: Mapping[tuple[str, int], int]) -> bool:
+    return all(each.end <= progress.get((each.topic, each.partition), each.start) for each in batch.ranges)
 
 
 Name = TypeVar("Name", bound=Hashable)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -64,12 +64,20 @@ class Driver:
         self._recorded: dict[Part, Progress] = {}
         self.ran = Ran()
 
-    def be_born(self, topics: Sequence[str], start: Beginning) -> Mapping[str, Mapping[int, int]]:
-        """Every partition has progress from now on (rule 2); returns where each stands. Nobody is disturbed yet."""
-        positions: dict[str, dict[int, int]] = {}
-        for topic in topics:
-            seeded = self._seed(topic, start)
-            positions[topic] = {partition: each.position.next_offset for partition, each in seeded.items()}
+    def be_born(
+        self, topics: Sequence[str], start: Beginning, *, later: Beginning | None = None
+    ) -> Mapping[str, Mapping[int, int]]:
+        """Every partition has progress from now on (rule 2); returns where each stands. Nobody is disturbed yet.
+
+        `later` is where topics begin that were not there when the pipeline was born, if it is elsewhere.
+        """
+        if later is not None and any(self._sink.born(topic) is not None for topic in topics):
+            start = later
+        seeded = self._seed(topics, start)
+        positions = {
+            topic: {partition: each.position.next_offset for partition, each in seeded[topic].items()}
+            for topic in topics
+        }
         self._parts = [(topic, partition) for topic, there in positions.items() for partition in there]
         return positions
 
@@ -128,16 +136,16 @@ class Driver:
         self._mirror.close()
         self._sink.close()
 
-    def _seed(self, topic: str, start: Beginning) -> Mapping[int, Progress]:
-        return self._sink.seed(topic, self._looking.seeds(topic, start))
+    def _seed(self, topics: Iterable[str], start: Beginning) -> Mapping[str, Mapping[int, Progress]]:
+        return self._sink.seed({topic: self._looking.seeds(topic, start) for topic in topics})
 
     def _own(self, parts: Sequence[Part]) -> None:
         self._recorded |= self._sink.take_over(parts)
 
     def _adopt_new(self, plan: Sequence[Planned]) -> None:
         """Partitions that were added, and topics that a pattern has found since, begin at their beginning."""
-        for topic in dict.fromkeys(each.topic for each in plan if (each.topic, each.partition) not in self._recorded):
-            seeded = self._seed(topic, Start.BEGINNING)
+        new = dict.fromkeys(each.topic for each in plan if (each.topic, each.partition) not in self._recorded)
+        for topic, seeded in self._seed(new, Start.BEGINNING).items() if new else ():
             self._own([(topic, partition) for partition in seeded if (topic, partition) not in self._recorded])
 
 

@@ -25,7 +25,19 @@ from kept.errors import FixConfiguration, KeptError, TryAgain
 from kept.guarantees import AtLeastOnce, AtMostOnce, ExactlyOnce, Guarantee
 from kept.producer.carrier import make_carrier
 from kept.producer.clients import fenced_client, tells_of_a_fence
-from kept.progress import Accept, Batch, BatchRecord, Owner, Progress, Recorded, Stop, advance, check, not_ahead
+from kept.progress import (
+    Accept,
+    Batch,
+    BatchRecord,
+    Owner,
+    Progress,
+    Recorded,
+    Stop,
+    Verdict,
+    advance,
+    check,
+    check_move,
+)
 from kept.progress.positions import not_succeeded
 from kept.spark.dead_letters import DeadLetterTopic
 from kept.spark.kafka_moves import KNOWN
@@ -106,10 +118,12 @@ class KafkaBatches:
             standing = {part: each for topic in _topics(assignments) for part, each in self._read(topic, assignments)}
             accepted = _accepted(assignments, standing, owner)
             new = {part: _advanced(each, accepted[part], owner) for part, each in _by_part(assignments).items()}
-            if self._progress.last_batch() != batch.record:
-                ahead = not_ahead(batch, {part: each.drop_below for part, each in accepted.items()})
-                if ahead is not None:
-                    raise ahead.error()
+            verdict = check_move(
+                batch, self._progress.last_batch(), {part: each.drop_below for part, each in accepted.items()}
+            )
+            if isinstance(verdict, Stop):
+                raise verdict.error()
+            if verdict is Verdict.WRITE:
                 outputs = self._outputs(staged, letters)
                 attempt.carry_out(outputs, self._positions(batch, new), self._copies(batch, new), self._progress)
             elif isinstance(self._means.guarantee, AtMostOnce):

@@ -2,7 +2,8 @@
 
 A move fences every task and driver of the partition, reads again, compares with what the person was shown, and records
 the new position under the next generation: a driver that nobody saw is Fenced at its next batch. Each partition is a
-transaction of its own; a move that is cut short is said again, and goes on with what is left.
+transaction of its own; a move that is cut short is said again, and goes on with what is left, unless it was told as a
+distance.
 """
 
 from __future__ import annotations
@@ -119,10 +120,14 @@ class KafkaKeeping:
         return self._sinks[topic]
 
     def has_state(self) -> bool:
-        """Whether the last batch was of a plan that keeps state, in its checkpoint."""
+        """Whether the last batch was of a plan that keeps state, in its checkpoint; for who is about to move progress.
+
+        Behind a fence: a batch that a dead driver has left open would hide it, until its time-out.
+        """
         if BATCHES not in _topics_of(self._sink):
             return False
-        last = self._seen.last_batch()
+        self._fence_batches()
+        last = self._progress.last_batch()
         return last is not None and last.stateful
 
     def at_work(self) -> list[str]:
@@ -130,7 +135,12 @@ class KafkaKeeping:
         return []
 
     def move(self, changes: Sequence[tuple[Recorded, Progress]], births: Mapping[str, Birth]) -> None:
-        """Partition by partition, the births last: until then the pipeline does not start on a new topic."""
+        """Partition by partition, the births last: until then the pipeline does not start on a new topic.
+
+        Rule 7: batch mode commits under an id of its own. It is fenced first, since what a dead driver has left open
+        hides progress; and last, when it commits no more: what it committed over our moves in between is told.
+        """
+        self._fence_batches()
         admin = AdminClient(dict(self._sink.client))  # type: ignore[arg-type]
         for topic, birth in births.items():
             make_carrier(admin, carrier_of(topic), birth.partitions)
@@ -138,15 +148,16 @@ class KafkaKeeping:
             part = (new.position.topic, new.position.partition)
             moves = Moves(identified(self._settings, self.pipeline, part), self._progress, part)
             moves.carry_out(_replaced(shown, new))
-        self._end_batches([new for _, new in changes])
+        self._fence_batches()
+        self._refuse_moved([new for _, new in changes])
         for topic, birth in births.items():
             self._topics.ids[topic] = birth.topic_id
             self._births.write(topic, birth.partitions)
 
-    def _end_batches(self, moved: Sequence[Progress]) -> None:
-        """Rule 7: batch mode commits under an id of its own. Fenced last, it commits no more; what it committed over
-        our moves in between is told."""
+    def _fence_batches(self) -> None:
         fenced_client({**self._settings, "transactional.id": batch_id_of(self.pipeline)}, PREPARED_WITHIN)
+
+    def _refuse_moved(self, moved: Sequence[Progress]) -> None:
         for new in moved:
             where = new.position
             if self._progress.recorded(where.topic, [where.partition])[where.partition] != new:

@@ -36,6 +36,8 @@ BATCHES = "kept.batches"
 """The topic of ours that carries the records of batches."""
 AS_IT_IS = {"isolation.level": "read_uncommitted"}
 """Of offsets: those that are committed, though a transaction that would move them is open."""
+EVERYTHING = IsolationLevel.READ_UNCOMMITTED
+"""Of logs: up to the end, open transactions included."""
 AT_THE_END = {"fetch.wait.max.ms": 10}
 """A log's end is told by an answer without records, and the broker waits so long for some."""
 KNOWN_WITHIN = 10.0
@@ -106,6 +108,7 @@ class KafkaProgress:
         self._plain = settings
         self._settings = {**settings, "enable.auto.commit": False, "isolation.level": "read_committed"}
         self._pipeline = pipeline
+        self._glances = glance
         asking = {"group.id": ExactlyOnce(pipeline).group, **(AS_IT_IS if glance else {})}
         self._client = Consumer({**self._settings, **asking})
         self.group_metadata = self._client.consumer_group_metadata()
@@ -133,7 +136,7 @@ class KafkaProgress:
         (place,) = self._committed(BATCHES, [0])
         if place.offset >= 0:
             return _read_batch(place.metadata or "")
-        copies = self._copies(BATCHES, [0])
+        copies = self._copies(BATCHES, [0], IsolationLevel.READ_COMMITTED if self._glances else EVERYTHING)
         return _read_batch(copies[0].decode(errors="replace")) if copies else None
 
     @staticmethod
@@ -177,16 +180,16 @@ class KafkaProgress:
             else:
                 return found
 
-    def _copies(self, carrier: str, partitions: Sequence[int]) -> dict[int, bytes]:
+    def _copies(self, carrier: str, partitions: Sequence[int], upto: IsolationLevel = EVERYTHING) -> dict[int, bytes]:
         """The last copies, read up to the end of the log: behind a fence none of ours is under way.
 
         Rule 6: not up to the last stable offset, above which a transaction that another pipeline has left open hides
-        what we have committed since.
+        what we have committed since. Only who does not go by it may do with that.
         """
         reading = {"group.id": "kept.reader", "enable.partition.eof": True, "auto.offset.reset": "earliest"}
         client = Consumer({**self._settings, **reading, **AT_THE_END})
         try:
-            ends = _ends(AdminClient(dict(self._plain)), carrier, partitions)  # type: ignore[arg-type]
+            ends = _ends(AdminClient(dict(self._plain)), carrier, partitions, upto)  # type: ignore[arg-type]
             last = _last_values(client, carrier, ends, self._pipeline.encode())
         except KafkaException as failure:
             raise reading_error(failure.args[0], carrier) from failure
@@ -223,15 +226,15 @@ def _last_values(client: Consumer, topic: str, ends: Mapping[int, int], key: byt
     return found
 
 
-def _ends(admin: AdminClient, topic: str, partitions: Sequence[int]) -> dict[int, int]:
-    """Where the logs end, open transactions included; a topic that was made a moment ago may not be known to every
-    broker."""
+def _ends(admin: AdminClient, topic: str, partitions: Sequence[int], level: IsolationLevel) -> dict[int, int]:
+    """Where the logs end, with open transactions or without; a topic that was made a moment ago may not be known to
+    every broker."""
     latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     question = {TopicPartition(topic, partition): latest for partition in partitions}
     deadline = time.monotonic() + KNOWN_WITHIN
     while True:
         try:
-            answers = ask_offsets(admin, question, IsolationLevel.READ_UNCOMMITTED)
+            answers = ask_offsets(admin, question, level)
             return {place.partition: answer.offset for place, answer in answers.items()}
         except KafkaException as failure:
             if failure.args[0].code() not in NOT_YET_KNOWN or time.monotonic() > deadline:

@@ -135,11 +135,30 @@ class KafkaDriver:
         known = self._births.known(topic)
         return Birth(*list(known.items())[-1]) if known else None
 
-    def seed(self, topic: str, seeds: Sequence[Seed]) -> Mapping[int, Progress]:
+    def seed(self, seeds: Mapping[str, Sequence[Seed]]) -> Mapping[str, Mapping[int, Progress]]:
         """Partitions that are known have progress, or it was lost. New ones get theirs behind a fence, once.
 
-        A crash inside leaves some of them seeded and no birth: the next one finds them, and goes on.
+        A crash inside leaves some of them seeded: the next one finds them, and goes on. Births come last: a topic
+        without one, beside one that has it, is taken for a topic that came later, and would begin elsewhere.
         """
+        new = [one for topic, each in seeds.items() for one in self._unseeded(topic, each)]
+        sink = self._bound_to()
+
+        def begin(one: tuple[str, Seed, int]) -> None:
+            topic, seed, start = one
+            first = first_progress(Position(topic, seed.partition, start), seed.identity, self._pipeline, sink)
+            self._moves((topic, seed.partition)).carry_out(_seeding(first))
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(begin, new))  # whatever one of them raised is raised here
+        for topic in dict.fromkeys(topic for topic, _, _ in new):
+            self._topics.ids[topic] = seeds[topic][0].identity.topic_id
+            self._births.write(topic, len(seeds[topic]))
+        return {topic: self._glance(topic, [seed.partition for seed in each]) for topic, each in seeds.items()}
+
+    def _unseeded(self, topic: str, seeds: Sequence[Seed]) -> list[tuple[str, Seed, int]]:
+        """The partitions that were never begun, and where each begins; what stops this pipeline stops it before it
+        leaves anything behind."""
         topic_id = seeds[0].identity.topic_id
         known = self._births.known(topic)
         if known and topic_id not in known:
@@ -149,25 +168,14 @@ class KafkaDriver:
                 way_out="point this one at the old topic, start a new pipeline, or choose: "
                 f"`kept pipelines repair {self._pipeline}`",
             )
-        sink = self._bound_to()
+        self._bound_to()
         make_carrier(self._admin)
         make_carrier(self._admin, carrier_of(topic), len(seeds))
         begun = known.get(topic_id, 0)
         new = [seed for seed in seeds if seed.partition >= begun]
         if begun and new:
-            self._glance(topic, range(begun))  # what stops this pipeline stops it before it leaves anything behind
-
-        def begin(seed: Seed) -> None:
-            start = seed.beginning if known else seed.at_birth
-            first = first_progress(Position(topic, seed.partition, start), seed.identity, self._pipeline, sink)
-            self._moves((topic, seed.partition)).carry_out(_seeding(first))
-
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            list(pool.map(begin, new))  # whatever one of them raised is raised here
-        if new:
-            self._topics.ids[topic] = topic_id
-            self._births.write(topic, len(seeds))
-        return self._glance(topic, [seed.partition for seed in seeds])
+            self._glance(topic, range(begun))
+        return [(topic, seed, seed.beginning if known else seed.at_birth) for seed in new]
 
     def take_over(self, parts: Sequence[Part]) -> Mapping[Part, Progress]:
         """One generation for all partitions, above every one that is recorded; a lower one would let a zombie in.
@@ -176,14 +184,15 @@ class KafkaDriver:
         higher generation there, and everywhere; the other one meets that, and ends. Would each claim all at once, they
         could cross, and each would take the other one for its successor.
 
-        A driver in batch mode commits under an id of its own. It is fenced last: whoever fences it later reads
-        the claims that are recorded by then; whoever did so earlier may have committed over them, and they are read
-        again.
+        A driver in batch mode commits under an id of its own. It is fenced first, since what a dead one has left open
+        hides progress until its time-out; and last: one that was at work may have committed over our claims in between,
+        and they are read again.
         """
         lower = sorted(parts)
         if lower and not self._generation:
             seen = [each for topic, there in _by_topic(parts).items() for each in self._glance(topic, there).values()]
             highest = max(each.owner.generation for each in seen)
+            _patiently(self._fence_batches)
             self._generation = self._decided(lower.pop(0), highest + 1)
         while True:
             self._follow(lower)
@@ -212,7 +221,9 @@ class KafkaDriver:
         return {(each.position.topic, each.position.partition): each for each in closed}
 
     def last_batch(self) -> BatchRecord | None:
-        return self._batches().last()
+        """Before the take-over as far as it shows without a fence; it is asked for again with the first batch."""
+        batches = self._batches()
+        return batches.last() if self._generation else self._seen.last_batch()
 
     def staging(self) -> KafkaStaging:
         return self._batches().staging()

@@ -126,10 +126,9 @@ class Pipeline:
         topics = self._topics(spark, looking)
         if self._dead_letters is not None:
             refuse_going_round(self._dead_letters, topics, getattr(self._sink, "topic", None))
-        start = self._source.start
-        if self._source.pattern is not None and any(sink.born(topic) is not None for topic in topics):
-            start = Start.BEGINNING  # a topic that came later belongs to the pipeline from its first record on
-        positions = driver.be_born(topics, start)
+        # A topic that a pattern finds later belongs to the pipeline from its first record on.
+        later = None if self._source.pattern is None else Start.BEGINNING
+        positions = driver.be_born(topics, self._source.start, later=later)
         source = self._source.frame(spark, self.guarantee, positions, whole=self._dead_letters is not None)
         frame = self._transform(source)
         shape = plans.shape(frame)

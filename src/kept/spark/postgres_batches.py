@@ -25,12 +25,12 @@ from psycopg import sql
 
 from kept.errors import Fenced, KeptError
 from kept.guarantees import AtLeastOnce, AtMostOnce, Guarantee
-from kept.progress import Batch, BatchRecord, Progress, Range, Source, not_ahead, staging_is_whole
+from kept.progress import Batch, BatchRecord, Progress, Range, Source, Stop, Verdict, check_move, staging_is_whole
 from kept.spark.postgres_table import identifier
 from kept.spark.postgres_target import NUMBER, Target
 from kept.spark.sinks import Assignment
 from kept.spark.staging import Staged, StagingLost, at_most_once, tell_lost
-from kept.stores import DeadLetter, DeadLetters, Part, PostgresProgress, Session
+from kept.stores import DeadLetter, DeadLetters, OpenChunk, Part, PostgresProgress, Session
 from kept.stores.sessions import open_session, session_name, transaction
 from kept.stores.tables import make_missing
 
@@ -97,7 +97,8 @@ class PostgresBatches:
                 self._sweep_others(session, name)
                 columns = sql.SQL(", ").join(map(sql.Identifier, self._target.columns))
                 parts = {"staging": identifier(name), "table": identifier(self._target.table), "columns": columns}
-                session.execute(sql.SQL(MAKE).format(**parts))
+                with self._target.unaltered(session):
+                    session.execute(sql.SQL(MAKE).format(**parts))
                 session.execute(sql.SQL(MARK).format(**parts))
             self._staging = staging
         return PostgresStaging(self._dsn, session_name(self._store.pipeline, self._store.owner), self._staging)
@@ -138,11 +139,8 @@ class PostgresBatches:
         batch, pipeline = attempt.batch, self._store.pipeline
         with self._store.chunk(attempt.ranges, attempt.sources, may_repeat=True) as chunk:
             self._store.refuse_another_sink(chunk.connection)
-            new = _last(chunk.connection, pipeline) != batch.record
+            new = self._is_new(chunk, batch)
             if new:
-                ahead = not_ahead(batch, chunk.drop_below)
-                if ahead is not None:
-                    raise ahead.error()
                 self._take(chunk.connection, staged, letters)
                 record = batch.record
                 values = (pipeline, record.query_id, record.batch_id, record.digest, record.stateful)
@@ -157,8 +155,15 @@ class PostgresBatches:
         """
         here = [replace(each, end=each.start) for each in attempt.ranges]
         with self._store.chunk(here, attempt.sources, may_repeat=True) as chunk:
-            if _last(chunk.connection, self._store.pipeline) != attempt.batch.record:
+            if self._is_new(chunk, attempt.batch):
                 self._take(chunk.connection, staged, letters)
+
+    def _is_new(self, chunk: OpenChunk, batch: Batch) -> bool:
+        """Whether it is to be moved, from where progress stands under the lock; False: it was, by an earlier try."""
+        verdict = check_move(batch, _last(chunk.connection, self._store.pipeline), chunk.drop_below)
+        if isinstance(verdict, Stop):
+            raise verdict.error()
+        return verdict is Verdict.WRITE
 
     def _take_apart(self, staged: Sequence[Staged], letters: Sequence[DeadLetter]) -> None:
         """At most once: after its record, and only by who is still the owner."""
@@ -181,7 +186,8 @@ class PostgresBatches:
             )
         names = [UUID(name) for name in promised]
         which = sql.SQL("kept_set = ANY({})").format(sql.Literal(names))
-        self._target.take(session, staging, which)
+        with self._target.unaltered(session):
+            self._target.take(session, staging, which)
 
     def _own(self) -> Target:
         if self._staging is None:

@@ -26,7 +26,7 @@ from kept.spark.dead_letters import DeadLetterPlace, DeadLetterTable, Letters, r
 from kept.spark.patience import patiently
 from kept.spark.position import OURS
 from kept.spark.postgres_batches import PostgresBatches, PostgresStaging
-from kept.spark.postgres_table import Field, fitted
+from kept.spark.postgres_table import Field, Fit, fitted
 from kept.spark.postgres_target import Target
 from kept.spark.sinks import Assignment, Done, Rows, Written
 from kept.spark.staging import Staged
@@ -95,25 +95,32 @@ class PostgresDriver:
         self._buries = buries
         self._store = PostgresProgress(sink.dsn, pipeline, lock_within=LOCK_WITHIN, sink=sink.noted)
         self._columns: tuple[str, ...] = ()
+        self._fit: Fit | None = None
         self._in_batches: PostgresBatches | None = None
 
     def shaped(self, frame: DataFrame) -> DataFrame:
         from pyspark.sql.functions import expr  # noqa: PLC0415 - heavy, and only needed when a pipeline runs
 
         fields = [Field(each.name, each.dataType.simpleString()) for each in frame.schema if each.name not in OURS]
-        fit = _Fit(self._sink, fields, self._guarantee)
-        self._store.prepare(fit)
-        if self._buries:
-            self._store.prepare(DeadLetters(self._store.pipeline))
-        self._columns = tuple(fit.casts)
+        fit = self.fitted(fields)
         ours = [name for name in OURS if name in frame.columns]
         return frame.select(*(expr(cast).alias(name) for name, cast in fit.casts.items()), *ours)
+
+    def fitted(self, fields: Sequence[Field]) -> Fit:
+        """How a frame of these columns goes into the table; the tables are made if they are missing."""
+        fitting = _Fitting(self._sink, fields, self._guarantee)
+        self._store.prepare(fitting)
+        if self._buries:
+            self._store.prepare(DeadLetters(self._store.pipeline))
+        self._fit = fitting.fit
+        self._columns = tuple(fitting.fit.casts)
+        return fitting.fit
 
     def born(self, topic: str) -> Birth | None:
         return self._store.born(topic)
 
-    def seed(self, topic: str, seeds: Sequence[Seed]) -> Mapping[int, Progress]:
-        return patiently(lambda: self._store.seed(topic, seeds))
+    def seed(self, seeds: Mapping[str, Sequence[Seed]]) -> Mapping[str, Mapping[int, Progress]]:
+        return patiently(lambda: self._store.seed_all(seeds))
 
     def take_over(self, parts: Sequence[Part]) -> Mapping[Part, Progress]:
         return patiently(lambda: self._store.succeed(parts))
@@ -157,7 +164,7 @@ class PostgresDriver:
         self._store.close()
 
     def _target(self) -> Target:
-        return Target(self._sink.table, self._columns, self._sink.keys, self._sink.upsert)
+        return Target(self._sink.table, self._columns, self._sink.keys, self._sink.upsert, self._fit)
 
     def _batches(self) -> PostgresBatches:
         if self._in_batches is None:
@@ -166,16 +173,16 @@ class PostgresDriver:
 
 
 @dataclass
-class _Fit:
+class _Fitting:
     """Compares the frame with the table, on the store's connection."""
 
     sink: PostgresSink
     fields: Sequence[Field]
     guarantee: Guarantee
-    casts: Mapping[str, str] = field(default_factory=dict)
+    fit: Fit = field(init=False)
 
     def prepare(self, session: Session) -> None:
-        self.casts = fitted(session, self.sink.table, self.sink.keys, self.fields, self.guarantee)
+        self.fit = fitted(session, self.sink.table, self.sink.keys, self.fields, self.guarantee)
 
 
 @dataclass(frozen=True)
@@ -202,7 +209,8 @@ class _Plain:
     target: Target
 
     def apply(self, session: Session, rows: Rows) -> int:
-        self.target.write(session, rows.table)
+        with self.target.unaltered(session):
+            self.target.write(session, rows.table)
         return 0
 
 
@@ -211,7 +219,8 @@ class _Burying:
     """The effect of a chunk where dead letters are kept: rows in the table, or else in kept_dead_letters.
 
     Rule 14: all rows by one COPY under a savepoint; refused, halves of them, until the row is found that is refused
-    alone. An error that is not about a row (a connection, a deadlock, a missing table) ends the chunk.
+    alone. An error that is not about a row (a connection, a deadlock, a missing table) ends the chunk; so does a table
+    that was altered: it may refuse every row.
     """
 
     target: Target
@@ -231,7 +240,8 @@ class _Burying:
             return stored(letters.letter(good, number, reason))
 
         graveyard.add(session, [stored(each) for each in given_up])
-        refused = graveyard.apply_or_bury(session, range(len(good)), write, letter)
+        with self.target.unaltered(session):
+            refused = graveyard.apply_or_bury(session, range(len(good)), write, letter)
         return len(given_up) + len(refused)
 
 

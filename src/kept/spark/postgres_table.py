@@ -10,7 +10,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import psycopg
 from psycopg import sql
+from psycopg.rows import TupleRow
 
 from kept.errors import FixConfiguration, WeakensGuarantee
 from kept.guarantees import AtMostOnce, Guarantee
@@ -99,16 +101,42 @@ class Column:
     generated: bool
 
 
-def fitted(
-    session: Session, table: str, key: Sequence[str], fields: Sequence[Field], guarantee: Guarantee
-) -> dict[str, str]:
-    """For every column of the frame the expression that makes its bytes; the table is made if it is missing."""
+@dataclass(frozen=True)
+class Fit:
+    """A frame that fits a table: for every column of it the expression that makes its bytes."""
+
+    table: str
+    fields: tuple[Field, ...]
+    casts: Mapping[str, str]
+
+    def refuse_altered(self, connection: psycopg.Connection[TupleRow]) -> None:
+        """Whether it still does.
+
+        Binary COPY takes the bytes of one type for those of another wherever they are as long; and of a table that
+        takes none of them every row would look like poison.
+        """
+        name = identifier(self.table).as_string(connection)
+        columns = _columns(connection, name)
+        problems = list(_problems(self.fields, columns)) or [
+            f"{field.name} is {columns[field.name].type} by now"
+            for field in self.fields
+            if self.casts[field.name] != _cast(field, columns)
+        ]
+        if problems:
+            raise FixConfiguration(
+                f"the table {name} was altered while it was written to: {'; '.join(problems)}",
+                way_out="start the pipeline again: the frame is compared with the table as it is then",
+            )
+
+
+def fitted(session: Session, table: str, key: Sequence[str], fields: Sequence[Field], guarantee: Guarantee) -> Fit:
+    """How the frame goes into the table, which is made if it is missing."""
     name = identifier(table).as_string(session)
     _refuse_unusable(fields, key)
     make_missing(session, {name: _created(table, key, fields).as_string(session)})
     with told_as(f"looking at {name}"):
         kind, persistence = session.execute(RELATION, (name,)).fetchall()[0]
-        columns = {row[0]: Column(*row) for row in session.execute(COLUMNS, (name,)).fetchall()}
+        columns = _columns(session, name)
         keys = session.execute(KEYS, (name,)).fetchall()
     if kind not in ("r", "p"):
         raise _unfit(name, ["it is no table"])
@@ -123,7 +151,15 @@ def fitted(
     problems = [*_problems(fields, columns), *_missing_key(key, keys)]
     if problems:
         raise _unfit(name, problems)
-    return {field.name: CASTS[field.kind][columns[field.name].kind].format(_quoted(field.name)) for field in fields}
+    return Fit(table, tuple(fields), {field.name: _cast(field, columns) for field in fields})
+
+
+def _columns(connection: psycopg.Connection[TupleRow], name: str) -> dict[str, Column]:
+    return {row[0]: Column(*row) for row in connection.execute(COLUMNS, (name,)).fetchall()}
+
+
+def _cast(field: Field, columns: Mapping[str, Column]) -> str:
+    return CASTS[field.kind][columns[field.name].kind].format(_quoted(field.name))
 
 
 def identifier(table: str) -> sql.Identifier:

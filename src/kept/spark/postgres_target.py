@@ -3,7 +3,8 @@ replaced."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from psycopg import errors as pg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from kept.spark.postgres_table import identifier
+from kept.spark.postgres_table import Fit, identifier
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,12 +35,27 @@ MERGE = """
 
 @dataclass(frozen=True)
 class Target:
-    """A table with the columns that are written. Repeated keys are rare, so they are paid for only when they come."""
+    """A table with the columns that are written. Repeated keys are rare, so they are paid for only when they come.
+
+    `fit` is how the frame fitted the table at the start, of a table that anybody may alter.
+    """
 
     table: str
     columns: tuple[str, ...]
     key: tuple[str, ...] = ()
     upsert: bool = False
+    fit: Fit | None = None
+
+    @contextmanager
+    def unaltered(self, connection: psycopg.Connection[TupleRow]) -> Iterator[None]:
+        """What is written in this block goes into the table as it was at the start, or the transaction ends.
+
+        It is looked at before, so that no row is tried in vain; and again when what was written locks it until the end
+        of the transaction.
+        """
+        self._refuse_altered(connection)
+        yield
+        self._refuse_altered(connection)
 
     def write(self, connection: psycopg.Connection[TupleRow], rows: pa.Table) -> None:
         """COPY straight into the table; when a key is there already, by way of a temporary one."""
@@ -71,6 +87,10 @@ class Target:
             what=self._what(),
         )
         connection.execute(statement)
+
+    def _refuse_altered(self, connection: psycopg.Connection[TupleRow]) -> None:
+        if self.fit is not None:
+            self.fit.refuse_altered(connection)
 
     def _copy(self, connection: psycopg.Connection[TupleRow], into: sql.Identifier, rows: pa.Table) -> None:
         import pgpq  # noqa: PLC0415 - in a worker of Spark

@@ -161,8 +161,11 @@ class DriverSink(Protocol):
     def born(self, topic: str) -> Birth | None:
         """Whether this pipeline has ever begun to read a topic."""
 
-    def seed(self, topic: str, seeds: Sequence[Seed]) -> Mapping[int, Progress]:
-        """Give every partition its first progress, once; later only those that are new."""
+    def seed(self, seeds: Mapping[str, Sequence[Seed]]) -> Mapping[str, Mapping[int, Progress]]:
+        """Give every partition of these topics its first progress, once; later only those that are new.
+
+        No topic counts as born before all of them have theirs: cut short, it is to be said again.
+        """
 
     def take_over(self, parts: Sequence[Part]) -> Mapping[Part, Progress]:
         """Own these partitions; earlier owners stop for good."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kept.errors import FixConfiguration, SourceChanged
@@ -47,30 +47,36 @@ def birth_of(session: Session, pipeline: str, topic: str) -> Birth | None:
     return None if row is None else Birth(row[0], row[1])
 
 
-def seed_topic(
-    session: Session, pipeline: str, topic: str, seeds: Sequence[Seed], sink: Sink | None = None
-) -> dict[int, Progress]:
+def seed_topics(
+    session: Session, pipeline: str, seeds: Mapping[str, Sequence[Seed]], sink: Sink | None = None
+) -> dict[str, dict[int, Progress]]:
     """Give every partition its first progress, once; whoever comes second waits, and finds it done.
 
-    A crash inside leaves nothing: the birth and all rows are one transaction. A lost answer is no harm: the same
-    call again finds it done.
+    A crash inside leaves nothing: the births and all rows are one transaction. A topic that was left out would be taken
+    for one that came later. A lost answer is no harm: the same call again finds it done.
     """
-    topic_id = _whole_topic(topic, seeds)
+    topic_ids = {topic: _whole_topic(topic, seeds[topic]) for topic in sorted(seeds)}
     with transaction(session, f"seeding the progress of {pipeline!r}"):
-        session.execute(BIRTH, (pipeline, topic, topic_id))
-        session.execute(f"{FIND} FOR UPDATE", (pipeline, topic))
-        birth = birth_of(session, pipeline, topic)
-        known = 0 if birth is None else birth.partitions
-        if birth is not None and birth.topic_id != topic_id:
-            raise _another_topic(pipeline, topic, birth.topic_id, topic_id)
-        if sink is not None:
-            at_birth(session, pipeline, sink)
-        new = [_first(pipeline, topic, seed, known) for seed in seeds if seed.partition >= known]
-        if new:
-            session.cursor().executemany(SEED, [_values(progress) for progress in new])
-            session.execute(GROW, (len(seeds), pipeline, topic))
-        rows = read_topic(session, pipeline, topic)
-        _nothing_lost(pipeline, topic, max(known, len(seeds)), rows)
+        return {topic: _seeded(session, pipeline, topic, each, seeds[topic], sink) for topic, each in topic_ids.items()}
+
+
+def _seeded(
+    session: Session, pipeline: str, topic: str, topic_id: str, seeds: Sequence[Seed], sink: Sink | None
+) -> dict[int, Progress]:
+    session.execute(BIRTH, (pipeline, topic, topic_id))
+    session.execute(f"{FIND} FOR UPDATE", (pipeline, topic))
+    birth = birth_of(session, pipeline, topic)
+    known = 0 if birth is None else birth.partitions
+    if birth is not None and birth.topic_id != topic_id:
+        raise _another_topic(pipeline, topic, birth.topic_id, topic_id)
+    if sink is not None:
+        at_birth(session, pipeline, sink)
+    new = [_first(pipeline, topic, seed, known) for seed in seeds if seed.partition >= known]
+    if new:
+        session.cursor().executemany(SEED, [_values(progress) for progress in new])
+        session.execute(GROW, (len(seeds), pipeline, topic))
+    rows = read_topic(session, pipeline, topic)
+    _nothing_lost(pipeline, topic, max(known, len(seeds)), rows)
     return {partition: row.progress for partition, row in rows.items()}
 
 

@@ -107,7 +107,11 @@ class PostgresProgress:
 
     def seed(self, topic: str, seeds: Sequence[Seed]) -> dict[int, Progress]:
         """Give every partition its first progress; what was seeded before stays, and is returned as it is."""
-        return births.seed_topic(self._session(), self.pipeline, topic, seeds, self.sink)
+        return self.seed_all({topic: seeds})[topic]
+
+    def seed_all(self, seeds: Mapping[str, Sequence[Seed]]) -> dict[str, dict[int, Progress]]:
+        """The same for several topics, all of them or none."""
+        return births.seed_topics(self._session(), self.pipeline, seeds, self.sink)
 
     def read(self, topic: str) -> dict[int, Progress]:
         """What is recorded now, without a lock: to look at, not to act on."""
