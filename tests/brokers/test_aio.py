@@ -371,6 +371,8 @@ class Left:
     async def batches(self, consumer: kept.aio.Consumer, leave_at: int, how: str, most: int = 10) -> None:
         async for batch in consumer.batches(most):
             assert len(batch) <= most
+            if leave_at >= 0 and isinstance(consumer.guarantee, kept.AtLeastOnce):
+                batch.acknowledge(*batch)  # counts only where the body ends
             if await self._leaves(consumer, [number_of(record) for record in batch], leave_at, how):
                 break
 

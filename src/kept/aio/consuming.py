@@ -56,7 +56,7 @@ class Consumer:
         self._pass: _Pass | None = None  # the loop that was entered last: nobody else is given anything
         self._asked: _Asked | None = None
         self._given: Batch | None = None  # by the member's thread, whether anybody awaited it or not; to be left there
-        self._ended: Batch | None = None  # the batch whose body came back for the next one
+        self._ended: Batch | None = None  # the batch whose body ended: what it says is done is done
         self._stopping = False
         self._leaves_batch = False
 
@@ -70,6 +70,7 @@ class Consumer:
                 self._ended = batch
                 continue
             batch.acknowledge_none()
+            self._ended = batch  # as far as it is acknowledged
             leave_at = time.monotonic() + SERVED_EVERY
             for record in batch:
                 yield record
@@ -230,18 +231,12 @@ class Consumer:
     def _leave(self) -> None:
         """Count what is done of the batch that was given last, and un-read what nobody saw.
 
-        A body that did not come back was cancelled, raised or broke off: nothing of its batch is done by that, except
-        under at-most-once, where all of it was before.
+        Where a body did not come back, because it was cancelled, raised or broke off, the batch is not left: nothing of
+        it is done, except under at-most-once, where all of it was before.
         """
         batch, self._given = self._given, None
-        if batch is None:
-            return
-        if batch is not self._ended and not batch.unseen:
-            if self._at_most_once:
-                return
-            if not batch.is_partial:
-                batch.acknowledge_none()
-        self._blocking.joined_loop().leave(batch)
+        if batch is not None and (batch.unseen or batch is self._ended):
+            self._blocking.joined_loop().leave(batch)
 
     def _go(self) -> None:
         try:
