@@ -257,7 +257,7 @@ def test_brokers_away_leave_the_fate_unknown_and_close_says_so() -> None:
 
 
 def test_a_full_buffer_pushes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kept.producer.sending.ROOM_WITHIN", 0.5)
+    monkeypatch.setattr(Producer, "room_within", 0.5)
     producer = Producer("127.0.0.1:1", AtLeastOnce(), **{"queue.buffering.max.messages": 10})
     for number in range(10):
         producer.send("topic", str(number))

@@ -269,7 +269,7 @@ def test_too_much_at_once_pushes_back_and_drops_nothing(
 
 def test_without_brokers_room_and_time_end_in_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kept.producer.clients.CONNECTS_WITHIN", 0.3)
-    monkeypatch.setattr("kept.producer.sending.ROOM_WITHIN", 0.3)
+    monkeypatch.setattr(Producer, "room_within", 0.3)
     monkeypatch.setattr("kept.producer.joining.MOST_RECORDS", 10)
     monkeypatch.setattr("kept.producer.joining.GIVEN_UP_AFTER", 3.0)
     producer = Producer("127.0.0.1:1", named())

@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from kept.aio.worker import Worker
+from kept.errors import FixConfiguration
 from kept.outbox import Metrics, Sending
 from kept.outbox import Outbox as Blocking
+from kept.outbox.backlog import Lag
+from kept.outbox.salvage import Damage
 
 
 class Outbox:
@@ -19,9 +24,9 @@ class Outbox:
     """
 
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
-        self._path = path
+        self.path = Path(path).absolute()
         self._options = options
-        self._worker = Worker("kept-outbox")
+        self._worker = Worker("outbox")
         self._blocking: Blocking | None = None
 
     async def send(self, topic: str, value: bytes | str | None, **options: Any) -> int:
@@ -39,11 +44,28 @@ class Outbox:
         sendings = [Sending(*each) for each in records]
         if not sendings:
             return range(0)
-        batch = outbox.begin(sendings, lambda: loop.call_soon_threadsafe(arrived.set))
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits, and the records are there
+                loop.call_soon_threadsafe(arrived.set)
+
+        batch = outbox.begin(sendings, tell)
         await arrived.wait()
         if isinstance(batch.fate, range):
             return batch.fate
         raise batch.fate or AssertionError
+
+    @property
+    def damage(self) -> Damage | None:
+        """What was wrong with the file when this process opened it, and what became of it; None: nothing."""
+        if self._blocking is None:
+            raise FixConfiguration("this outbox is not open yet", way_out="open it: `async with`, or send first")
+        return self._blocking.damage
+
+    async def lag(self) -> Lag:
+        """What waits in the journal: records, bytes, and the age of the oldest in seconds."""
+        outbox = await self._opened()
+        return await self._worker.call(outbox.lag)
 
     async def metrics(self) -> Metrics:
         outbox = await self._opened()
@@ -56,6 +78,8 @@ class Outbox:
 
     async def close(self) -> None:
         """End the relay after the transaction in hand; raises what ended it for good, if anything did."""
+        if self._worker.closed:
+            return
         try:
             if self._blocking is not None:
                 await self._worker.call(self._blocking.close)
@@ -68,7 +92,7 @@ class Outbox:
     def _open(self) -> Blocking:
         """By the one thread of the worker: tasks that come first together open it once."""
         if self._blocking is None:
-            self._blocking = Blocking(self._path, **self._options)
+            self._blocking = Blocking(self.path, **self._options)
         return self._blocking
 
     async def __aenter__(self) -> Outbox:
@@ -78,6 +102,8 @@ class Outbox:
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             await self.close()
+            return
+        if self._worker.closed:
             return
         try:
             if self._blocking is not None:

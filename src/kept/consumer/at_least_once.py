@@ -56,7 +56,7 @@ class AtLeastOnceLoop:
         hand, now = self._hand, time.monotonic
         records = hand.records  # the same list for good
         is_counted = self._most < math.inf
-        self._begin()
+        self.begin()
         while not self._stopping:
             if hand.at >= len(records):
                 self._refill(together(self._policy))
@@ -71,17 +71,32 @@ class AtLeastOnceLoop:
                 self._between()
 
     def batches(self, most: int) -> Iterator[Batch]:
-        hand = self._hand
-        self._begin()
-        while not self._stopping:
-            if hand.empty():
-                self._refill(most)
-                continue
-            batch = Batch(hand.records[hand.at : hand.at + most])
+        self.begin()
+        while (batch := self.give(most)) is not None:
             yield batch
-            self._not_recorded += hand.batch_done(batch)
-            if self._not_recorded >= self._most or time.monotonic() >= self._look_at:
-                self._between()
+            self.leave(batch)
+
+    def begin(self) -> None:
+        """A loop begins, perhaps behind one that ended in the middle."""
+        if self._unsettled:
+            self._settle()
+        if self._aside:
+            self._put_aside()
+
+    def give(self, most: int) -> Batch | None:
+        """The next records that are not done, as soon as there are any; None once it was stopped."""
+        hand = self._hand
+        while not self._stopping:
+            if not hand.empty():
+                return Batch(hand.records[hand.at : hand.at + most])
+            self._refill(most)
+        return None
+
+    def leave(self, batch: Batch) -> None:
+        """What the batch says is done is done. A batch that is not left is given again."""
+        self._not_recorded += self._hand.batch_done(batch)
+        if self._not_recorded >= self._most or time.monotonic() >= self._look_at:
+            self._between()
 
     @property
     def stopping(self) -> bool:
@@ -139,13 +154,6 @@ class AtLeastOnceLoop:
 
     def lost(self, places: Sequence[Place]) -> None:
         self._hand.drop(places)
-
-    def _begin(self) -> None:
-        """A loop begins, perhaps behind one that ended in the middle."""
-        if self._unsettled:
-            self._settle()
-        if self._aside:
-            self._put_aside()
 
     def _settle(self) -> None:
         """An error or an interrupt may have swallowed records on their way into the hand: they are read again."""

@@ -52,7 +52,7 @@ class AtMostOnceLoop:
     def records(self) -> Iterator[Record]:
         hand = self._hand
         now = time.monotonic
-        self._begin()
+        self.begin()
         while not self._stopping:
             if hand.empty():
                 self._refill()
@@ -64,24 +64,40 @@ class AtMostOnceLoop:
                 self._between()
 
     def batches(self, most: int) -> Iterator[Batch]:
-        hand = self._hand
-        self._begin()
-        while not self._stopping:
-            if hand.empty():
-                self._refill()
-                continue
-            batch = Batch(hand.records[hand.at : hand.at + most])
-            hand.at += len(batch)
+        self.begin()
+        while (batch := self.give(most)) is not None:
             yield batch
-            if batch.unseen:
-                hand.at -= len(batch)
-            elif batch.is_partial:
-                raise FixConfiguration(
-                    "at-most-once acknowledges nothing: a record is done before it is handed out",
-                    way_out="leave the batch without acknowledging, or choose at-least-once",
-                )
-            if time.monotonic() >= self._serve_at:
-                self._between()
+            self.leave(batch)
+
+    def begin(self) -> None:
+        """A loop begins, perhaps behind one that ended in the middle."""
+        if self._unsettled:
+            self._settle()
+        if self._aside:
+            self._put_aside()
+
+    def give(self, most: int) -> Batch | None:
+        """The next records, for the only time, as soon as there are any; None once it was stopped."""
+        hand = self._hand
+        while not self._stopping:
+            if not hand.empty():
+                batch = Batch(hand.records[hand.at : hand.at + most])
+                hand.at += len(batch)
+                return batch
+            self._refill()
+        return None
+
+    def leave(self, batch: Batch) -> None:
+        """The batch was worked on, or nobody got it: then it is still to be handed out."""
+        if batch.unseen:
+            self._hand.at -= len(batch)
+        elif batch.is_partial:
+            raise FixConfiguration(
+                "at-most-once acknowledges nothing: a record is done before it is handed out",
+                way_out="leave the batch without acknowledging, or choose at-least-once",
+            )
+        if time.monotonic() >= self._serve_at:
+            self._between()
 
     @property
     def stopping(self) -> bool:
@@ -134,13 +150,6 @@ class AtMostOnceLoop:
     def lost(self, places: Sequence[Place]) -> None:
         """What is in hand was committed by us: nobody else does it, and we still may. The rest is not ours."""
         self._ahead = [record for record in self._ahead if record.place not in places]
-
-    def _begin(self) -> None:
-        """A loop begins, perhaps behind one that ended in the middle."""
-        if self._unsettled:
-            self._settle()
-        if self._aside:
-            self._put_aside()
 
     def _settle(self) -> None:
         """An error or an interrupt came between taking, committing and the hand: what is recorded tells."""

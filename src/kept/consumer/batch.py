@@ -64,3 +64,9 @@ class Batch(Sequence[Record]):
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self._records)
+
+
+def refuse_none(most: int) -> None:
+    """Raise where a batch could hold no record."""
+    if most < 1:
+        raise FixConfiguration(f"a batch of at most {most} records is none", way_out="give 1 or more")

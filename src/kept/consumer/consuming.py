@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kept.consumer.at_least_once import AtLeastOnceLoop
 from kept.consumer.at_most_once import AtMostOnceLoop
-from kept.consumer.batch import Batch
+from kept.consumer.batch import Batch, refuse_none
 from kept.consumer.beginning import Beginning, From
 from kept.consumer.births import Births
 from kept.consumer.graveyard import Graveyard
@@ -87,17 +87,17 @@ class Consumer:
         )
         self._loop: Loop | None = self._plain_loop(commit)
         self._joined = False
+        self._stopped = False
         self._closed = False
 
     def __iter__(self) -> Iterator[Record]:
         """Records, one after the other, until `stop()`."""
-        return self._plain().records()
+        return self.joined_loop().records()
 
     def batches(self, most: int = 500) -> Iterator[Batch]:
         """Records, up to so many at once, as soon as there are any; see `Batch` for what is done when."""
-        if most < 1:
-            raise FixConfiguration(f"a batch of at most {most} records is none", way_out="give 1 or more")
-        return self._plain().batches(most)
+        refuse_none(most)
+        return self.joined_loop().batches(most)
 
     def run(
         self, handler: Callable[[Record], object], *, retry: Retry | None = None, dead_letters: str | None = None
@@ -108,7 +108,7 @@ class Consumer:
         `dead_letters` with the reason; without such a topic its error ends the loop, and the record is not done.
         """
         with self.stopped_by_signals(), self._graveyard(dead_letters) as graveyard:
-            handle_all(self._plain(), handler, retry, graveyard)
+            handle_all(self.joined_loop(), handler, retry, graveyard)
 
     def into_kafka(
         self,
@@ -172,6 +172,7 @@ class Consumer:
 
     def stop(self) -> None:
         """End the loop where it asks for the next record. May be called from a signal handler or another thread."""
+        self._stopped = True  # before the look at the loop: one that is only being made ends where it joins
         if self._loop is not None:
             self._loop.stop()
 
@@ -210,12 +211,18 @@ class Consumer:
 
         A time, with its zone, means the first record that is not older, in every partition that is ours.
         """
-        loop = self._plain()
+        loop = self.joined_loop()
         if isinstance(positions, datetime):
             positions = self._member.offsets_since(positions, sorted(self._member.owned))
         for place, offset in positions.items():
             self._refuse_position(place, offset)
         loop.reposition({place: Next(offset) for place, offset in positions.items()})
+
+    def joined_loop(self) -> Plain:
+        """The loop beneath, for `kept.aio`, which gets and leaves batches in one thread, and runs bodies in another."""
+        loop = self._plain()
+        self._join(loop)
+        return loop
 
     def close(self) -> None:
         """Record what is done, and leave the group; a loop that is still running ends."""
@@ -235,13 +242,13 @@ class Consumer:
         self.close()
 
     def _plain(self) -> Plain:
+        self._refuse_closed()
         loop = self._loop
         if not isinstance(loop, (AtLeastOnceLoop, AtMostOnceLoop)):
             raise FixConfiguration(
                 "under exactly-once the effect shares a transaction with the progress, and the body of a loop has none",
                 way_out="use into_kafka(...) or into_postgres(...), or choose at-least-once and an idempotent effect",
             )
-        self._join(loop)
         return loop
 
     def _refuse_position(self, place: Place, offset: int) -> None:
@@ -257,9 +264,14 @@ class Consumer:
                 f"{place} has no offset {offset}", way_out=f"its records are {first} to {end - 1}; {end} is its end"
             )
 
-    def _join(self, loop: Loop) -> None:
+    def _refuse_closed(self) -> None:
         if self._closed:
             raise FixConfiguration("this consumer is closed", way_out="make another one")
+
+    def _join(self, loop: Loop) -> None:
+        self._refuse_closed()
+        if self._stopped:
+            loop.stop()
         if not self._joined:
             self._member.join(loop)
             self._joined = True

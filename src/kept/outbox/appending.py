@@ -6,6 +6,7 @@ senders wait for hardly more, together.
 
 from __future__ import annotations
 
+import logging
 import random
 import sqlite3
 import threading
@@ -19,6 +20,7 @@ from kept.outbox.opening import Held
 from kept.outbox.rows import OVERHEAD, RECORD, State, record_rows, seed, written_of
 from kept.outbox.tables import INSERT_RECORD, changing, connect, read_state, told, write_state
 
+logger = logging.getLogger("kept")
 MOST_AT_ONCE = 20_000
 """Records that one commit takes, unless a single batch is larger."""
 _RANDOM = random.SystemRandom()
@@ -45,8 +47,12 @@ class Batch:
         self.fate: range | KeptError | None = None
 
     def settle(self, fate: range | KeptError) -> None:
+        """Whatever `then` raises, the thread that calls it goes on: others wait for it."""
         self.fate = fate
-        self.then()
+        try:
+            self.then()
+        except BaseException:
+            logger.exception("whoever waited for records could not be told; what became of them is known: %r", fate)
 
 
 class Appender:

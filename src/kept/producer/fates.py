@@ -43,6 +43,14 @@ _LOOK_FIRST = "look for it before you send it again, or use exactly-once, where 
 _NEVER_SENT = {KafkaError._QUEUE_FULL, KafkaError._PURGE_QUEUE}
 
 
+class NoRoom(NotPersisted):
+    """Too much waits already: the record was not taken, and may be when some of that has gone."""
+
+    def __init__(self, reason: str, seconds: float, *, way_out: str) -> None:
+        super().__init__(f"there was no room for {seconds:.0f} s: {reason}", way_out=way_out, retriable=True)
+        self.reason = reason
+
+
 class RefusedWithItsBatch(NotPersisted):
     """The broker refused a whole batch; which record of it is to blame is not known."""
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from kept.errors import FixConfiguration, KeptError, NotPersisted, OutcomeUnknown, TryAgain
 from kept.producer.book import Book
 from kept.producer.delivery import Delivery
+from kept.producer.fates import NoRoom
 from kept.producer.redoing import Content, Joined, carry, never_sent
 from kept.producer.transactions import Transactions
 
@@ -78,6 +79,13 @@ class Joining:
                 self._make_haste()
             self._news.wait(timeout)
 
+    def make_room(self, timeout: float) -> None:
+        """Commit what is gathered, and wait for news of any of it, at most so long."""
+        with self._lock:
+            if self._gathered:
+                self._make_haste()
+                self._news.wait(timeout)
+
     def flush(self, timeout: float) -> int:
         """Commit what was sent so far; how many of those records are still under way when the time is over."""
         deadline = time.monotonic() + timeout
@@ -129,10 +137,10 @@ class Joining:
             self._refuse_if_over()
             left = deadline - time.monotonic()
             if left <= 0:
-                raise NotPersisted(
-                    f"{len(self._gathered)} records stayed uncommitted for {within:.0f} s: there is no room for more",
+                raise NoRoom(
+                    f"{len(self._gathered)} records stayed uncommitted",
+                    within,
                     way_out="send it again when the brokers are back",
-                    retriable=True,
                 )
             self._make_haste()
             self._news.wait(min(0.1, left))

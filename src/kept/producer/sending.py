@@ -10,12 +10,12 @@ from types import TracebackType
 
 from confluent_kafka import KafkaError, KafkaException
 
-from kept.errors import FixConfiguration, KeptError, NotPersisted, OutcomeUnknown, TransactionAborted
+from kept.errors import FixConfiguration, KeptError, OutcomeUnknown, TransactionAborted
 from kept.guarantees import AtMostOnce, ExactlyOnce, Guarantee, merge, producer_settings
 from kept.producer.book import Book
 from kept.producer.clients import make_client
 from kept.producer.delivery import Delivery
-from kept.producer.fates import error_of, would_end_the_same
+from kept.producer.fates import NoRoom, error_of, would_end_the_same
 from kept.producer.inside import TransactionRoute, fate_of, left_by
 from kept.producer.joining import Joining
 from kept.producer.redoing import Content
@@ -23,7 +23,6 @@ from kept.producer.routes import ClientRoute
 from kept.producer.stamping import HeaderList, Headers, Text, chosen, stamped
 from kept.producer.transactions import Transactions
 
-ROOM_WITHIN = 60.0
 ANY_PARTITION = -1
 _TEXT = (bytes, str, type(None))
 
@@ -39,6 +38,9 @@ class Producer:
     again what it had sent. Exactly-once keeps this process from repeating a record; whether a record was sent by
     the process before it, only a source position or the outbox knows, or a reader that looks at the stamp.
     """
+
+    room_within = 60.0
+    """Seconds that `send` waits for while the buffer is full; with 0 it raises at once, for whoever waits elsewhere."""
 
     def __init__(self, bootstrap: str, guarantee: Guarantee, *, stamp: object = None, **overrides: object) -> None:
         # `stamp` is typed as loosely as the overrides beside it: otherwise `**settings` would not pass a type checker.
@@ -106,15 +108,19 @@ class Producer:
         if not isinstance(value, _TEXT) or not isinstance(key, _TEXT):
             raise TypeError(f"value and key are bytes, str or None, not {type(value).__name__}, {type(key).__name__}")
         time_of_call = int(time.time() * 1000) if timestamp is None else timestamp
-        return self._joining.join(topic, (value, key, partition, time_of_call, headers), ROOM_WITHIN)
+        return self._joining.join(topic, (value, key, partition, time_of_call, headers), self.room_within)
 
     def _not_taken(self, failure: Exception, route: ClientRoute, delivery: Delivery, content: Content) -> None:
         """The client did not take a record: a full buffer is waited for, anything else is told."""
-        deadline = time.monotonic() + ROOM_WITHIN
+        deadline = time.monotonic() + self.room_within
         value, key, partition, timestamp, headers = content
         while isinstance(failure, BufferError):
-            if time.monotonic() > deadline:
-                raise _no_room(delivery.topic) from None
+            if time.monotonic() >= deadline:
+                raise NoRoom(
+                    f"the buffer stayed full, and the brokers take nothing for {delivery.topic}",
+                    self.room_within,
+                    way_out="send it again later; queue.buffering.max.messages and .kbytes set the buffer's size",
+                ) from None
             route.serve(0.05)
             try:
                 route.produce(delivery.topic, value, key, partition, delivery, timestamp=timestamp, headers=headers)
@@ -160,6 +166,14 @@ class Producer:
             finally:
                 self._route = None
                 route.ended(fate)
+
+    def make_room(self, timeout: float) -> None:
+        """Wait until some of what was sent has gone, at most so long."""
+        route = self._route
+        if route is None:
+            self._joining.make_room(timeout)
+        else:
+            route.serve(timeout)
 
     def flush(self, timeout: float = 60.0) -> int:
         """Wait until nothing is under way; how many records still are when the time is over."""
@@ -214,11 +228,3 @@ def _not_whole(error: KafkaError, topic: str) -> KeptError:
             f"the transaction cannot go on: {error.str()}", way_out="run the block again: nothing of it is visible"
         )
     return error_of(error, topic, may_have_been_resent=False)
-
-
-def _no_room(topic: str) -> NotPersisted:
-    return NotPersisted(
-        f"the buffer stayed full for {ROOM_WITHIN:.0f} s: the brokers take nothing for {topic}",
-        way_out="send it again later; queue.buffering.max.messages and .kbytes set the buffer's size",
-        retriable=True,
-    )
