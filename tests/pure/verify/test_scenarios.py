@@ -13,7 +13,6 @@ from kept.verify.history import Side
 from kept.verify.scenarios import NAMES, SMOKE, TITLES, scenario
 from kept.verify.scenarios.partitions_added import senders
 from kept.verify.scenarios.poison import why_not_all
-from kept.verify.scenarios.retention_overtakes import uncounted
 from kept.verify.scenarios.transaction_hangs import in_words, why_not_named
 from kept.verify.trials import roles
 from kept.verify.trials.wire import Answer, OpenTransaction
@@ -99,11 +98,6 @@ def test_a_control_that_is_a_subject_too_is_not_played_twice() -> None:
 def test_another_sender_goes_on_when_there_are_more_partitions() -> None:
     first, second = ([Value(name, "k", number) for number in range(4)] for name in ("s1", "s2"))
     assert [*map(str, senders(first, second, 3))] == ["s1/k/0", "s1/k/1", "s1/k/2", "s2/k/3"]
-
-
-def test_records_that_are_gone_are_told_with_their_number() -> None:
-    assert uncounted(["records of t[0] were deleted: offsets 3 to 9, 7 at most; the log begins at 10 now"]) == []
-    assert uncounted(["records are gone, 0 at most"]) == ["it was told without a count: records are gone, 0 at most"]
 
 
 def test_the_culprit_is_named_for_every_partition_and_nobody_else() -> None:

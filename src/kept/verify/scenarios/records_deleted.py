@@ -1,4 +1,4 @@
-"""Row 17: retention, or somebody's DeleteRecords, was quicker than the reader."""
+"""Row 17: somebody's DeleteRecords was quicker than the reader; what is told has a count, and it is right."""
 
 from __future__ import annotations
 
