@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from kept.admin.open_transactions import OpenTransaction
 from kept.guarantees.levels import WORDS
 from kept.verify.checkers import Anomaly
 from kept.verify.history import Side
 from kept.verify.scenarios import NAMES, SMOKE, TITLES, scenario
 from kept.verify.scenarios.partitions_added import senders
 from kept.verify.scenarios.poison import why_not_all
-from kept.verify.scenarios.transaction_hangs import in_words, why_not_named
+from kept.verify.scenarios.transaction_hangs import NAMED, OPEN_FOR, telling
 from kept.verify.trials import roles
-from kept.verify.trials.wire import Answer, OpenTransaction
+from kept.verify.trials.feeding import Source, ends_of
 from kept.verify.workload import Value
 
 WITHOUT_CONTROL = {"disk-full", "disks-full", "postgres-disk-full"}
@@ -101,16 +102,12 @@ def test_another_sender_goes_on_when_there_are_more_partitions() -> None:
 
 
 def test_the_culprit_is_named_for_every_partition_and_nobody_else() -> None:
-    left_open = [OpenTransaction("them", 7, offset) for offset in (12, 5)]
-    assert why_not_named("them", 2, left_open) == []
-    assert why_not_named("them", 3, left_open) != []
-    assert why_not_named("them", 2, [left_open[0], OpenTransaction("", 8, 5)]) != []
-    assert in_words("t", left_open) == "them left a transaction open in t, from offset 5 on"
-
-
-def test_an_answer_of_a_broker_is_read_from_front_to_back() -> None:
-    answer = Answer(b"\x00\x07\xac\x02\x03ab\x03\x02x\x02y\x01\x05\x01z\x00\x00\x00\x09")
-    assert (answer.short(), answer.varint(), answer.text()) == (7, 300, "ab")
-    assert answer.several(answer.text) == ["x", "y"]
-    answer.tags()
-    assert answer.whole() == 9
+    """What is told otherwise is not what the product owes, and the cell is violated."""
+    source = Source("t", ends_of(2))
+    right = [OpenTransaction(part, first, 7, "them", 3.0, OPEN_FOR) for part, first in ((0, 12), (1, 5))]
+    assert telling("them", source, right) == f"{NAMED}: them has a transaction open in t, from offset 5 on"
+    stranger = OpenTransaction(1, 5, 8, "others", 3.0, OPEN_FOR)
+    nobody = OpenTransaction(1, 5, 8)
+    for wrong in ([], right[:1], [*right, stranger], [right[0], stranger], [right[0], nobody], [right[0], right[0]]):
+        assert telling("them", source, wrong).startswith("not named: ")
+    assert scenario("transaction-hangs").tells == dict.fromkeys(scenario("transaction-hangs").things, NAMED)

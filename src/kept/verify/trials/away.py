@@ -24,11 +24,11 @@ from kept.local.ports import BROKERS
 from kept.verify.checkers import Anomaly
 from kept.verify.history import Begun, Shortened
 from kept.verify.trials.arena import APPENDED, SOUND, Arena
+from kept.verify.trials.expiring import delete_position
 from kept.verify.trials.feeding import Source, TableSink, TopicSink, feed, fill, mark_ends, put_marks, sink_of
 from kept.verify.trials.plain_reading import bounds_of
 from kept.verify.trials.scenario import Control
 from kept.verify.trials.things import Thing
-from kept.verify.trials.wire import delete_position
 from kept.verify.trials.worker import DONE, STOPPED
 from kept.verify.workload import Workload
 
