@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from kept.admin.open_transactions import OpenTransaction
-from kept.guarantees.levels import WORDS
+from kept.errors import WeakensGuarantee
+from kept.guarantees import AtLeastOnce, Guarantee, merge, producer_settings
+from kept.guarantees.levels import WORDS, parse
+from kept.outbox.carrying import OPENED_WITHIN
 from kept.verify.checkers import Anomaly
 from kept.verify.history import Side
-from kept.verify.scenarios import NAMES, SMOKE, TITLES, scenario
+from kept.verify.scenarios import NAMES, SMOKE, TITLES, brokers_away, scenario
 from kept.verify.scenarios.partitions_added import senders
 from kept.verify.scenarios.poison import why_not_all
 from kept.verify.scenarios.transaction_hangs import NAMED, OPEN_FOR, telling
@@ -111,3 +114,27 @@ def test_the_culprit_is_named_for_every_partition_and_nobody_else() -> None:
     for wrong in ([], right[:1], [*right, stranger], [right[0], stranger], [right[0], nobody], [right[0], right[0]]):
         assert telling("them", source, wrong).startswith("not named: ")
     assert scenario("transaction-hangs").tells == dict.fromkeys(scenario("transaction-hangs").things, NAMED)
+
+
+def guarantee_of(word: str) -> Guarantee:
+    return parse(word, "n" if word == "exactly-once" else None)
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_brokers_are_away_for_longer_than_every_time_out_that_may_be_lowered(word: str) -> None:
+    """Whatever is left of its names for waiting is what the scenario says that it does not exceed."""
+    waits = brokers_away.TIME_OUTS[word]
+    settings = merge(producer_settings(guarantee_of(word)), waits)
+    outlasted = {
+        name for name, value in settings.items() if "timeout" in name and int(str(value)) < 1000 * brokers_away.AWAY
+    }
+    others = {name for name in settings if "timeout" in name} - outlasted
+    assert others == ({"delivery.timeout.ms"} if word == AtLeastOnce.word else set())
+    assert outlasted >= {"socket.timeout.ms"}
+    assert brokers_away.AWAY > OPENED_WITHIN
+
+
+def test_at_least_once_takes_no_shorter_delivery_time_out() -> None:
+    """The reason why brokers-away does not exceed it."""
+    with pytest.raises(WeakensGuarantee):
+        merge(producer_settings(AtLeastOnce()), {"delivery.timeout.ms": 1000 * brokers_away.AWAY})
