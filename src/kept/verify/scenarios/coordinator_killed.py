@@ -90,7 +90,7 @@ SCENARIO = Scenario(
     },
     controls={AtLeastOnce.word: LOSES, ExactlyOnce.word: REPEATS},
     play=play,
-    full=Volume(20_000, 8),
+    full=Volume(8_000, 4),
     smoke=Volume(4_000, 4),
     at_risk=3 * TOGETHER,
     patience=60.0,

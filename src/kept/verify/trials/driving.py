@@ -25,8 +25,6 @@ from kept.verify.trials.work import Work, own_work
 from kept.verify.trials.worker import DONE, FAILED, FENCED, STOPPED
 
 WORDS = (AtMostOnce.word, AtLeastOnce.word, ExactlyOnce.word)
-BATCH = 1_000
-"""Of the full volume: what a fault may cost who may lose or repeat."""
 INTO_KAFKA = {"into_kafka": True}
 GOES_WITHIN = 15.0
 BACKUP = "backup"

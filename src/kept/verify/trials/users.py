@@ -32,8 +32,6 @@ from kept.verify.trials.things import Thing
 
 ROLE = "user_pipeline"
 FEWEST = 500
-BATCHES = 10
-"""In which the records are read."""
 ENDS_WITHIN = 600.0
 
 
@@ -217,7 +215,6 @@ def put_on_trial(scenario: Scenario, file: Path, records: Path, reference: Path)
         controls={word: scenario.controls[word]},
         full=volume,
         smoke=volume,
-        at_risk=-(-count // BATCHES),
     )
 
 
