@@ -72,7 +72,7 @@ SCENARIO = Scenario(
     },
     controls={AtMostOnce.word: RESENDS, **dict.fromkeys((AtLeastOnce.word, ExactlyOnce.word), FORGETS)},
     play=play,
-    full=Volume(6_000, 2),
+    full=Volume(3_000, 1),
     smoke=Volume(2_400, 1),
     at_risk=2 * PER_SECOND,
     patience=60.0,

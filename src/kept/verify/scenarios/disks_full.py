@@ -77,7 +77,7 @@ SCENARIO = Scenario(
     },
     controls={},
     play=play,
-    full=Volume(4_000, 1),
+    full=Volume(2_500, 1),
     smoke=Volume(2_000, 1),
     at_risk=ALONE * PER_SECOND,
     patience=60.0,

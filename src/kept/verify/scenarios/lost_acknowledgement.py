@@ -48,7 +48,7 @@ SCENARIO = Scenario(
     },
     controls=dict.fromkeys((AtMostOnce.word, AtLeastOnce.word, ExactlyOnce.word), WITHOUT),
     play=play,
-    full=Volume(30_000, 10),
+    full=Volume(20_000, 10),
     smoke=Volume(3_000, 3),
     at_risk=100,
     needs=frozenset({Need.PROXY}),
