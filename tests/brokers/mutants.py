@@ -14,6 +14,7 @@ from kept.consumer.at_least_once import AtLeastOnceLoop
 from kept.consumer.hand import Hand
 from kept.consumer.membership import Membership
 from kept.consumer.records import last_of_each
+from kept.producer.clients import make_client
 from kept.producer.marks import Reached
 from kept.producer.transactions import Transaction, Transactions
 from kept.progress import Range, Source
@@ -44,6 +45,36 @@ def one_producer_for_all_transactions() -> None:
         return Transaction(self, client, self._ids[0], mine.numbered(self._attempts, reached))
 
     Transactions.open = reopened  # type: ignore[method-assign]
+
+
+class Untransacted(Transaction):
+    """What is left of a transaction: records that are sent, and waited for."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def commit(self, within: float) -> None:
+        self.client.flush(within)
+
+    def abort(self, within: float) -> bool:
+        return self.client.flush(within) == 0
+
+    @property
+    def committed(self) -> bool:
+        return True
+
+
+def idempotence_off() -> None:
+    """The numbers by which a broker knows a batch that it has; and transactions, which there are not without them."""
+    clients: dict[int, Client] = {}
+
+    def plain(self: Transactions, within: float, reached: Reached | None = None) -> Transaction:
+        if id(self) not in clients:
+            settings = {name: value for name, value in self._settings.items() if name != "transactional.id"}
+            clients[id(self)] = make_client({**settings, "enable.idempotence": False})
+        return Untransacted(clients[id(self)])
+
+    Transactions.open = plain  # type: ignore[method-assign]
 
 
 def no_fence() -> None:
@@ -107,6 +138,7 @@ MUTATIONS: dict[str, Callable[[], None]] = {
     each.__name__: each
     for each in (
         one_producer_for_all_transactions,
+        idempotence_off,
         no_fence,
         progress_before_effect,
         no_gap_check,

@@ -32,7 +32,7 @@ def test_every_command_and_option_says_what_it_is_for(words: tuple[str, ...], co
 def test_reporting_commands_have_json(words: tuple[str, ...]) -> None:
     reporting = {("up",), ("status",), ("topics", "create"), ("topics", "list"), ("topics", "describe"), ("send",),
                  ("receive",), ("demo",), ("groups", "list"), ("groups", "describe"), ("groups", "reset"),
-                 ("dead-letters", "list"), ("dead-letters", "show"), ("scenes",),
+                 ("transactions",), ("dead-letters", "list"), ("dead-letters", "show"), ("scenes",),
                  ("outbox", "status"), ("outbox", "inspect"), ("run",), ("verify", "run"), ("verify", "judge"),
                  ("verify", "resume"), ("verify", "pipeline"),
                  *(("pipelines", word) for word in ("list", "show", "replay", "repair"))}  # fmt: skip

@@ -42,6 +42,7 @@ def test_a_reader_goes_on_where_the_log_bears_it_out(committed: int | None, foll
 def test_offsets_alone_are_a_bound_and_say_so() -> None:
     backlog = not_yet_counted(at(7), Bounds(5, 15, 20))
     assert (backlog.lag, backlog.exact, backlog.held_back_at) == (8, False, 15)
+    assert f"`kept transactions {at(7).place.topic}` shows whose it is" in backlog.notes[0]
 
 
 def test_counted_records_are_exact_and_half_a_count_is_a_better_bound() -> None:

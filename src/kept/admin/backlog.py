@@ -103,7 +103,10 @@ def _notes(backlog: Backlog) -> Iterable[str]:
         yield "an open transaction carries another position for it"
     if backlog.held_back_at is not None:
         more = bounds.end - bounds.stable
-        yield f"held back by an open transaction at offset {bounds.stable}: up to {more} more may follow when it ends"
+        yield (
+            f"held back by an open transaction at offset {bounds.stable}: up to {more} more may follow when it ends; "
+            f"`kept transactions {position.place.topic}` shows whose it is"
+        )
 
 
 def next_to_read(position: Position, bounds: Bounds) -> int | None:

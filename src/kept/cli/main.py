@@ -25,6 +25,7 @@ from kept.cli.scenes import scenes
 from kept.cli.send import send
 from kept.cli.status import status
 from kept.cli.topics import topics
+from kept.cli.transactions import transactions
 from kept.cli.up import up
 from kept.cli.verify import verify
 from kept.errors import KeptError
@@ -56,8 +57,8 @@ def kept() -> None:
 
 
 for command in (
-    up, down, status, logs, broker, postgres, topics, send, receive, groups, dead_letters, outbox, run, pipelines, demo,
-    scenes, verify, prepare,
+    up, down, status, logs, broker, postgres, topics, send, receive, groups, transactions, dead_letters, outbox, run,
+    pipelines, demo, scenes, verify, prepare,
 ):  # fmt: skip
     kept.add_command(command)
 

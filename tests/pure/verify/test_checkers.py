@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kept.consumer.faults import deleted
 from kept.verify.checkers import CHECKERS, Anomaly, Place
 from kept.verify.checkers.duplicated import duplicated
 from kept.verify.checkers.lost import lost
@@ -12,7 +13,7 @@ from kept.verify.checkers.reordered import reordered
 from kept.verify.checkers.silent import silent
 from kept.verify.checkers.stalled import longest_silence, stalled
 from kept.verify.checkers.torn import torn
-from kept.verify.history import Ended, Fault, History, Read, Stopped, Told, Unfinished
+from kept.verify.history import Ended, Fault, History, Read, Shortened, Stopped, Told, Unfinished
 from tests.pure.verify.histories import (
     NOT_PERSISTED,
     PERSISTED,
@@ -278,3 +279,41 @@ def test_silent() -> None:
 )
 def test_not_silent(history: History) -> None:
     assert silent(history) == []
+
+
+SHORT = Shortened("source", 0, 3, 102.4)
+"""A was read, B and C were not, and D is in another partition: two are gone of this one."""
+THREE_FED = [*fed(A, 0), *fed(B, 1), *fed(C, 2), *fed(D, 0, 1), *log(A)]
+
+
+def test_records_that_are_gone_are_told_with_their_number() -> None:
+    """In the product's own words."""
+    gap = Stopped("Gap", deleted(("source", 0), 1, 3, "a command").what, 104.0)
+    assert silent(whole(THREE_FED, SHORT, gap, of=OWED)) == []
+
+
+@pytest.mark.parametrize(
+    ("what", "wrong"),
+    [
+        ("records of source[0] were deleted", "told it without the number of records that are gone: Gap: records of"),
+        ("records of source[0] were deleted, 3 at most", "said that 3 records of source[0] are gone, where 2 are"),
+        ("records of source[0] were deleted, 0 at most", "said that 0 records of source[0] are gone, where 2 are"),
+        ("records of source[1] were deleted, 1 at most", "said that 1 records of source[1] are gone, where 0 are"),
+    ],
+    ids=["no number", "too many", "too few", "a partition that is whole"],
+)
+def test_a_number_that_is_missing_or_wrong_is_as_good_as_silence(what: str, wrong: str) -> None:
+    for telling in (Stopped("Gap", what, 104.0), Told(f"Gap: {what}", 104.0)):
+        (evidence,) = silent(whole(THREE_FED, SHORT, telling, of=OWED))
+        assert evidence.what.startswith(f"the product owed its user the error Gap, and {wrong}")
+
+
+def test_every_telling_is_counted() -> None:
+    right, wrong = (Told(f"Gap: source[0], {count} at most", 104.0) for count in (2, 4))
+    assert len(silent(whole(THREE_FED, SHORT, right, wrong, of=OWED))) == 1
+
+
+def test_no_number_is_owed_where_nothing_was_cut_or_not_all_was_read() -> None:
+    uncounted = Stopped("Gap", "the sink is behind its source", 104.0)
+    assert silent(whole(THREE_FED, uncounted, of=OWED)) == []
+    assert silent(whole(THREE_FED, SHORT, uncounted, Read("t", 1.0, False, "it hangs"), of=OWED)) == []

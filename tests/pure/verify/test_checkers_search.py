@@ -18,6 +18,7 @@ from kept.verify.history import (
     History,
     Read,
     Settled,
+    Shortened,
     Stopped,
     Told,
     TransactionEnded,
@@ -31,6 +32,10 @@ ENDINGS: list[Event] = [
     Stopped("Gap", "deleted", 3.5),
     Stopped("Fenced", "gone", 3.5),
     Told("Gap: deleted", 3.5),
+    Told("Gap: of source[0], 1 at most", 3.5),
+    Told("Gap: of source[1], 2 at most", 3.5),
+    Shortened("source", 0, 3, 3.0),
+    Shortened("source", 1, 5, 3.0),
     Fault("deleted", 3.0),
     Ended(5.0),
     Ended(6.0, "it hung"),
@@ -59,7 +64,7 @@ def histories(draw: st.DrawFn) -> list[Event]:
     )
     for offset, ((value, transaction), partition) in enumerate(draw(st.lists(where, max_size=14))):
         events.append(Found(value, "topic", partition, offset, 3.0, transaction))
-    events += draw(st.lists(st.sampled_from(ENDINGS), unique=True, max_size=4))
+    events += draw(st.lists(st.sampled_from(ENDINGS), unique=True, max_size=6))
     return draw(st.permutations(events))
 
 
@@ -108,7 +113,27 @@ def silences(events: Sequence[Event]) -> int:
     told = [f"{e.error}: " for e in events if isinstance(e, Stopped)] + [e.what for e in events if isinstance(e, Told)]
     ends = sorted((e.at, e.cut_short) for e in events if isinstance(e, Ended))
     due = any(isinstance(e, Fault) for e in events) and bool(ends) and ends[-1][1] is None
-    return int(due and not any(text.startswith("Gap: ") for text in told))
+    tellings = [text for text in told if text.startswith("Gap: ")]
+    if not due or not tellings:
+        return int(due)
+    counted = any(isinstance(e, Shortened) for e in events)
+    return sum(1 for text in tellings if text not in right_tellings(events)) if counted else 0
+
+
+def right_tellings(events: Sequence[Event]) -> set[str]:
+    """What may be said of the two partitions of the source, each by the number of its records that are gone."""
+    there = [e.value for e in events if isinstance(e, Found)]
+    right = set()
+    for partition in (0, 1):
+        gone = 0
+        for e in events:
+            if isinstance(e, Settled) and (e.fate.value, e.partition) == ("persisted", partition):
+                cut = any(
+                    isinstance(s, Shortened) and s.partition == partition and (e.offset or 0) < s.first for s in events
+                )
+                gone += cut and e.value not in there
+        right.add(f"Gap: of source[{partition}], {gone} at most")
+    return right
 
 
 def excused(value: str, events: Sequence[Event]) -> bool:

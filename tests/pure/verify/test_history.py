@@ -22,6 +22,7 @@ from kept.verify.history import (
     Read,
     Recorder,
     Settled,
+    Shortened,
     Side,
     Told,
     TransactionEnded,
@@ -42,6 +43,7 @@ ONE_OF_EACH: list[Event] = [
     Found("s/k1/0", "payments", 2, 17, 3.0, "t1"),
     Read("payments", 6.0, False, "a transaction is open"),
     Told("Fenced: a successor\n  way out: stop", 6.5),
+    Shortened("source", 1, 300, 6.7),
     Unfinished("the relay", 7.0),
     Ended(8.0),
 ]
@@ -80,7 +82,7 @@ def test_a_torn_last_line_is_kept_out_and_told(tmp_path: Path, cut: int) -> None
     assert history.ended is None
     assert len(history.unfinished) == 1
     (torn,) = history.torn
-    assert torn.startswith("sender.jsonl, line 10: {")
+    assert torn.startswith(f"sender.jsonl, line {len(ONE_OF_EACH)}: {{")
 
 
 def test_a_line_that_was_torn_within_a_letter_is_torn_too(tmp_path: Path) -> None:

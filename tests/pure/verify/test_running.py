@@ -105,7 +105,7 @@ def test_the_script_begins_another_run_where_it_may_not_go_on(
     prove = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(prove)
     plan = in_full(NAMES, 7)
-    assert plan.volumes["leader-killed"] == (20_000, 10)
+    assert plan.volumes["leader-killed"] == (15_000, 10)
     assert prove.unfinished(tmp_path) is None
     RunDirectory(tmp_path / "proof-1").begin(plan)
     assert prove.unfinished(tmp_path) == tmp_path / "proof-1"

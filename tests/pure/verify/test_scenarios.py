@@ -7,16 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from kept.guarantees.levels import WORDS
+from kept.admin.open_transactions import OpenTransaction
+from kept.errors import WeakensGuarantee
+from kept.guarantees import AtLeastOnce, Guarantee, merge, producer_settings
+from kept.guarantees.levels import WORDS, parse
+from kept.outbox.carrying import OPENED_WITHIN
+from kept.verify.allowed import allowed_anomalies
 from kept.verify.checkers import Anomaly
 from kept.verify.history import Side
-from kept.verify.scenarios import NAMES, SMOKE, TITLES, scenario
+from kept.verify.scenarios import NAMES, SMOKE, TITLES, brokers_away, scenario
 from kept.verify.scenarios.partitions_added import senders
 from kept.verify.scenarios.poison import why_not_all
-from kept.verify.scenarios.retention_overtakes import uncounted
-from kept.verify.scenarios.transaction_hangs import in_words, why_not_named
+from kept.verify.scenarios.transaction_hangs import NAMED, OPEN_FOR, telling
 from kept.verify.trials import roles
-from kept.verify.trials.wire import Answer, OpenTransaction
+from kept.verify.trials.feeding import Source, ends_of
 from kept.verify.workload import Value
 
 WITHOUT_CONTROL = {"disk-full", "disks-full", "postgres-disk-full"}
@@ -45,10 +49,13 @@ def test_a_scenario_is_whole(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_faults_may_cost_is_far_less_than_everything(name: str) -> None:
-    """A bound that everything is within bounds nothing."""
+    """A bound that everything is within bounds nothing; nor does one that is not there."""
     found = scenario(name)
-    assert (found.at_risk or 0) * found.full.faults <= 0.4 * found.full.records
-    assert all(each <= 0.4 * found.full.records for each in found.at_risk_under.values())
+    for word in found.things:
+        for volume in (found.full, found.smoke):
+            cost = found.may_cost(word, volume)
+            assert cost is not None or not allowed_anomalies(word)
+            assert (cost or 0) * volume.faults <= 0.4 * volume.records, f"{word}, {volume}"
 
 
 def test_every_file_is_a_scenario_with_a_title() -> None:
@@ -96,27 +103,48 @@ def test_a_control_that_is_a_subject_too_is_not_played_twice() -> None:
     assert {each.folder(Side.CONTROL) for each in others} == {own.folder(Side.CONTROL)}
 
 
+def test_a_late_end_is_known_by_what_only_it_does() -> None:
+    """A program that is told of an abort does it again, and then something is there twice, without any late end."""
+    (control,) = scenario("late-commit").controls.values()
+    assert control.breaks == {Anomaly.TORN, Anomaly.PHANTOM}
+
+
 def test_another_sender_goes_on_when_there_are_more_partitions() -> None:
     first, second = ([Value(name, "k", number) for number in range(4)] for name in ("s1", "s2"))
     assert [*map(str, senders(first, second, 3))] == ["s1/k/0", "s1/k/1", "s1/k/2", "s2/k/3"]
 
 
-def test_records_that_are_gone_are_told_with_their_number() -> None:
-    assert uncounted(["records of t[0] were deleted: offsets 3 to 9, 7 at most; the log begins at 10 now"]) == []
-    assert uncounted(["records are gone, 0 at most"]) == ["it was told without a count: records are gone, 0 at most"]
-
-
 def test_the_culprit_is_named_for_every_partition_and_nobody_else() -> None:
-    left_open = [OpenTransaction("them", 7, offset) for offset in (12, 5)]
-    assert why_not_named("them", 2, left_open) == []
-    assert why_not_named("them", 3, left_open) != []
-    assert why_not_named("them", 2, [left_open[0], OpenTransaction("", 8, 5)]) != []
-    assert in_words("t", left_open) == "them left a transaction open in t, from offset 5 on"
+    """What is told otherwise is not what the product owes, and the cell is violated."""
+    source = Source("t", ends_of(2))
+    right = [OpenTransaction(part, first, 7, "them", 3.0, OPEN_FOR) for part, first in ((0, 12), (1, 5))]
+    assert telling("them", source, right) == f"{NAMED}: them has a transaction open in t, from offset 5 on"
+    stranger = OpenTransaction(1, 5, 8, "others", 3.0, OPEN_FOR)
+    nobody = OpenTransaction(1, 5, 8)
+    for wrong in ([], right[:1], [*right, stranger], [right[0], stranger], [right[0], nobody], [right[0], right[0]]):
+        assert telling("them", source, wrong).startswith("not named: ")
+    assert scenario("transaction-hangs").tells == dict.fromkeys(scenario("transaction-hangs").things, NAMED)
 
 
-def test_an_answer_of_a_broker_is_read_from_front_to_back() -> None:
-    answer = Answer(b"\x00\x07\xac\x02\x03ab\x03\x02x\x02y\x01\x05\x01z\x00\x00\x00\x09")
-    assert (answer.short(), answer.varint(), answer.text()) == (7, 300, "ab")
-    assert answer.several(answer.text) == ["x", "y"]
-    answer.tags()
-    assert answer.whole() == 9
+def guarantee_of(word: str) -> Guarantee:
+    return parse(word, "n" if word == "exactly-once" else None)
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_brokers_are_away_for_longer_than_every_time_out_that_may_be_lowered(word: str) -> None:
+    """Whatever is left of its names for waiting is what the scenario says that it does not exceed."""
+    waits = brokers_away.TIME_OUTS[word]
+    settings = merge(producer_settings(guarantee_of(word)), waits)
+    outlasted = {
+        name for name, value in settings.items() if "timeout" in name and int(str(value)) < 1000 * brokers_away.AWAY
+    }
+    others = {name for name in settings if "timeout" in name} - outlasted
+    assert others == ({"delivery.timeout.ms"} if word == AtLeastOnce.word else set())
+    assert outlasted >= {"socket.timeout.ms"}
+    assert brokers_away.AWAY > OPENED_WITHIN
+
+
+def test_at_least_once_takes_no_shorter_delivery_time_out() -> None:
+    """The reason why brokers-away does not exceed it."""
+    with pytest.raises(WeakensGuarantee):
+        merge(producer_settings(AtLeastOnce()), {"delivery.timeout.ms": 1000 * brokers_away.AWAY})

@@ -12,6 +12,7 @@ from kept.errors import FixConfiguration
 from kept.pipelines.files import understood
 from kept.verify.scenarios import OF_SPARK, scenario
 from kept.verify.trials.roles.user_pipeline import standing_in
+from kept.verify.trials.scenario import Volume
 from kept.verify.trials.things import Task
 from kept.verify.trials.users import lines_of, matched, numbered, put_on_trial, refuse_incomparable
 
@@ -61,7 +62,8 @@ def test_a_scenario_takes_a_users_pipeline_under_the_guarantee_that_it_has_chose
         ours, theirs = scenario(name), put_on_trial(scenario(name), file, records, tmp_path / "reference")
         assert list(theirs.things) == ["at-least-once"]
         assert theirs.controls == {"at-least-once": ours.controls["at-least-once"]}
-        assert (theirs.full.records, theirs.full.faults, theirs.at_risk) == (600, ours.full.faults, 60)
+        assert theirs.full == theirs.smoke == Volume(600, ours.full.faults)
+        assert theirs.may_cost("at-least-once", theirs.full) == 60, "one of the batches in which the records are read"
 
 
 def test_too_few_records_or_none_are_told(tmp_path: Path) -> None:

@@ -76,6 +76,18 @@ class Fault(NamedTuple):
     until: float | None = None
 
 
+class Shortened(NamedTuple):
+    """A log that lost its beginning: it begins at `first` now, and what lay before it and was not read is gone.
+
+    The product owes its user the number of that, with the error that it tells.
+    """
+
+    topic: str
+    partition: int
+    first: int
+    at: float
+
+
 class Found(NamedTuple):
     """What an independent reader met: a record in a topic, or a row in a table (partition 0, its id)."""
 
@@ -125,13 +137,16 @@ class Ended(NamedTuple):
     cut_short: str | None = None
 
 
-Event = Trial | Begun | Settled | TransactionEnded | Fault | Found | Read | Told | Stopped | Unfinished | Ended
+Event = (
+    Trial | Begun | Settled | TransactionEnded | Fault | Shortened | Found | Read | Told | Stopped | Unfinished | Ended
+)
 _KINDS: dict[str, type[Event]] = {
     "trial": Trial,
     "begun": Begun,
     "settled": Settled,
     "transaction": TransactionEnded,
     "fault": Fault,
+    "shortened": Shortened,
     "found": Found,
     "read": Read,
     "told": Told,

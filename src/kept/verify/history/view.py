@@ -17,6 +17,7 @@ from kept.verify.history.events import (
     Found,
     Read,
     Settled,
+    Shortened,
     Stopped,
     Told,
     TransactionEnded,
@@ -67,6 +68,10 @@ class History:
     @cached_property
     def faults(self) -> list[Fault]:
         return sorted(self._of(Fault), key=lambda fault: fault.at)
+
+    @cached_property
+    def shortened(self) -> list[Shortened]:
+        return self._of(Shortened)
 
     @cached_property
     def found(self) -> list[Found]:

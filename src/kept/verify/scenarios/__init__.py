@@ -29,7 +29,7 @@ TITLES = {
     "poison": "Some records cannot be processed, ever",
     "poison-too-large": "Of some records more is made than the sink takes",
     "poison-in-table": "Some records break a constraint of the table, at once or only at the commit",
-    "brokers-away": "No broker is there for longer than every time-out, and the program is killed meanwhile",
+    "brokers-away": "No broker is there for longer than a request may take, and the program is killed meanwhile",
     "coordinator-killed": "The coordinator of a transaction, or of a group, is killed during a commit",
     "delivery-timed-out": "Nobody answers for longer than the delivery time-out, and the program tries again",
     "records-deleted": "Records are deleted before they were read",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from kept.verify.checkers import Anomaly
 from kept.verify.scenarios import TITLES
-from kept.verify.trials.driving import BATCH, WORDS, checkpoint_restored, into_postgres, naive
+from kept.verify.trials.driving import WORDS, checkpoint_restored, into_postgres, naive
 from kept.verify.trials.lives import STARTS_WITHIN
 from kept.verify.trials.scenario import Need, Scenario, Volume
+from kept.verify.trials.things import BATCHES
 
 NAME = "checkpoint-restored"
 SCENARIO = Scenario(
@@ -16,9 +17,9 @@ SCENARIO = Scenario(
     things={word: into_postgres(word) for word in WORDS},
     controls=dict.fromkeys(WORDS, naive(Anomaly.DUPLICATED)),
     play=checkpoint_restored,
-    full=Volume(10_000, 1),
+    full=Volume(3_000, 1),
     smoke=Volume(1_500, 1),
-    at_risk=BATCH,
+    batches=BATCHES,
     patience=STARTS_WITHIN,
     needs=frozenset({Need.POSTGRES}),
 )

@@ -43,7 +43,7 @@ SCENARIO = Scenario(
     },
     controls={ExactlyOnce.word: TWICE},
     play=play,
-    full=Volume(20_000, 10),
+    full=Volume(10_000, 10),
     smoke=Volume(3_000, 3),
     needs=frozenset({Need.POSTGRES}),
 )

@@ -19,10 +19,10 @@ PATIENT = {GIVES_UP: 120_000, "socket.timeout.ms": 5_000}
 LONGER = 2.0
 LONG = 60.0
 PER_SECOND = 200
-SLOWLY = 16
-"""For a long outage, in which all that is begun is in flight, and may be sent again: it must not be everything."""
-SETTLED_AFTER = 130
-"""Seconds of a long outage, and until the requests of its last moment are given up, too."""
+WINDOW = 200
+"""For a long outage, in which all that is begun is in flight, and may be sent again: it must not be everything. So the
+program begins no more while so many are under way.
+"""
 
 
 def play(arena: Arena, thing: Thing) -> None:
@@ -31,9 +31,8 @@ def play(arena: Arena, thing: Thing) -> None:
     proxy = arena.proxy()
     away = int(thing.settings[GIVES_UP]) / 1000 + LONGER
     quick: dict[str, Setting] = {"client.id": arena.name, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100}
-    pace, faults = (SLOWLY, 1) if away > LONG else (PER_SECOND, arena.volume.faults)
-    life = arena.start(thing, topic, bootstrap=proxy.bootstrap, settings=quick, per_second=pace)
-    for number, moment in enumerate(arena.moments(faults)):
+    life = arena.start(thing, topic, bootstrap=proxy.bootstrap, settings=quick, per_second=PER_SECOND)
+    for number, moment in enumerate(arena.moments(1 if away > LONG else None)):
         life.wait_begun(moment)
         direction = Direction.REQUEST if number % 2 else Direction.RESPONSE
         with arena.fault(f"every {direction.value} was dropped for {away:.0f} s"):
@@ -50,7 +49,7 @@ AT_LEAST = Thing(
     "producer",
     AtLeastOnce.word,
     PATIENT,
-    {"retries": True},
+    {"retries": True, "window": WINDOW},
 )
 RETRIES = Control(
     Thing(
@@ -80,7 +79,7 @@ SCENARIO = Scenario(
     full=Volume(6_000, 4),
     smoke=Volume(3_000, 2),
     at_risk=3 * PER_SECOND,
-    at_risk_under={AtLeastOnce.word: SETTLED_AFTER * SLOWLY},
+    at_risk_under={AtLeastOnce.word: 2 * WINDOW},  # those under way when it began, and when they were sent again
     patience=60.0,
     needs=frozenset({Need.PROXY}),
 )

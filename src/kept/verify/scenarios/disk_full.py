@@ -14,7 +14,7 @@ from kept.verify.trials.things import Thing
 NAME = "disk-full"
 DIES_WITHIN = 60.0
 PER_SECOND = 80
-"""To die of a full disk, and to come back, takes half a minute: the workload has to last for three of them."""
+"""To die of a full disk, and to come back, takes half a minute: the workload has to last for it."""
 
 
 def play(arena: Arena, thing: Thing) -> None:
@@ -48,7 +48,7 @@ SCENARIO = Scenario(
     things={word: Thing(f"kept.Producer, {word}", "producer", word) for word in WORDS},
     controls={},
     play=play,
-    full=Volume(10_000, 3),
+    full=Volume(3_000, 1),
     smoke=Volume(1_500, 1),
     at_risk=4 * PER_SECOND,
     patience=60.0,

@@ -16,8 +16,12 @@ from kept.verify.trials.things import Thing
 
 NAME = "disks-full"
 DIES_WITHIN = 90.0
-PER_SECOND = 40
-"""To die of a full disk, and to come back, takes a minute: the workload has to last for it."""
+PER_SECOND = 50
+"""To die of a full disk takes half a minute: the workload has to last for it."""
+ALONE = 15
+"""Seconds of records that may be lost at most once: so long, at the very most, a leader acknowledges alone before it
+dies of its own full disk, and another one leads that has come back without them.
+"""
 
 
 def play(arena: Arena, thing: Thing) -> None:
@@ -73,9 +77,9 @@ SCENARIO = Scenario(
     },
     controls={},
     play=play,
-    full=Volume(10_000, 2),
-    smoke=Volume(1_500, 1),
-    at_risk=40 * PER_SECOND,
+    full=Volume(2_500, 1),
+    smoke=Volume(2_000, 1),
+    at_risk=ALONE * PER_SECOND,
     patience=60.0,
     needs=frozenset({Need.BROKERS}),
 )

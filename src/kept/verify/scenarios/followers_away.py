@@ -16,7 +16,7 @@ ALONE = 6.0
 """Seconds: the followers are taken for dead after three, and the leader goes on without them, or refuses to."""
 ELECTED_WITHIN = 15.0
 PER_SECOND = 80
-"""To be cut off, and all that follows, takes half a minute: the workload has to last for three of them."""
+"""To be cut off, and all that follows, takes half a minute: the workload has to last for two of them."""
 
 
 def play(arena: Arena, thing: Thing) -> None:
@@ -66,8 +66,8 @@ SCENARIO = Scenario(
     things={word: Thing(f"kept.Producer, {word}", "producer", word) for word in WORDS},
     controls=dict.fromkeys(WORDS, LOSES),
     play=play,
-    full=Volume(10_000, 3),
-    smoke=Volume(1_500, 1),
+    full=Volume(5_600, 2),
+    smoke=Volume(2_000, 1),
     at_risk=8 * PER_SECOND,
     patience=60.0,
     needs=frozenset({Need.BROKERS}),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from kept.verify.checkers import Anomaly
 from kept.verify.scenarios import TITLES
-from kept.verify.trials.driving import BATCH, WORDS, input_cut_short, into_postgres, naive
+from kept.verify.trials.driving import WORDS, input_cut_short, into_postgres, naive
 from kept.verify.trials.lives import STARTS_WITHIN
 from kept.verify.trials.scenario import Need, Scenario, Volume
+from kept.verify.trials.things import BATCHES
 
 NAME = "input-cut-short"
 SCENARIO = Scenario(
@@ -18,9 +19,9 @@ SCENARIO = Scenario(
         WORDS, naive(Anomaly.LOST, "tasks that move progress to the end of their range", moves_to_end=True)
     ),
     play=input_cut_short,
-    full=Volume(10_000, 1),
+    full=Volume(3_000, 1),
     smoke=Volume(3_000, 1),
-    at_risk=BATCH,
+    batches=BATCHES,
     patience=STARTS_WITHIN,
     needs=frozenset({Need.POSTGRES}),
 )

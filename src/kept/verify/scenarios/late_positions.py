@@ -74,7 +74,7 @@ SCENARIO = Scenario(
     },
     controls={ExactlyOnce.word: GOES_BACK},
     play=play,
-    full=Volume(20_000, 10),
+    full=Volume(10_000, 10),
     smoke=Volume(3_000, 2),
     needs=frozenset({Need.PROXY}),
 )

@@ -64,7 +64,7 @@ SCENARIO = Scenario(
     },
     controls=dict.fromkeys((AtMostOnce.word, AtLeastOnce.word, ExactlyOnce.word), LOSES),
     play=play,
-    full=Volume(20_000, 10),
+    full=Volume(15_000, 10),
     smoke=Volume(1_000, 1),
     at_risk=2 * PER_SECOND,
     needs=frozenset({Need.BROKERS}),

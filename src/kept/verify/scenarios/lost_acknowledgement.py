@@ -9,9 +9,10 @@ from kept.verify.scenarios import TITLES
 from kept.verify.trials.arena import Arena
 from kept.verify.trials.auditing import audit_topic
 from kept.verify.trials.scenario import Control, Need, Scenario, Volume
-from kept.verify.trials.things import Thing
+from kept.verify.trials.things import Setting, Thing
 
 NAME = "lost-acknowledgement"
+PER_SECOND = 800
 QUICK = {"linger.ms": 1, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100}
 
 
@@ -19,9 +20,8 @@ def play(arena: Arena, thing: Thing) -> None:
     topic = arena.topic()
     proxy = arena.proxy()
     next_one = Rule(Api.PRODUCE, Direction.RESPONSE, Reset(), Nth(1), client=arena.name)
-    life = arena.start(
-        thing, topic, bootstrap=proxy.bootstrap, settings={**QUICK, "client.id": arena.name}, per_second=300
-    )
+    settings: dict[str, Setting] = {**QUICK, "client.id": arena.name}
+    life = arena.start(thing, topic, bootstrap=proxy.bootstrap, settings=settings, per_second=PER_SECOND)
     for moment in arena.moments():
         life.wait_begun(moment)
         arena.strike(proxy, next_one, life, "an acknowledgement was lost")
@@ -48,8 +48,8 @@ SCENARIO = Scenario(
     },
     controls=dict.fromkeys((AtMostOnce.word, AtLeastOnce.word, ExactlyOnce.word), WITHOUT),
     play=play,
-    full=Volume(30_000, 10),
-    smoke=Volume(1_500, 3),
+    full=Volume(20_000, 10),
+    smoke=Volume(3_000, 3),
     at_risk=100,
     needs=frozenset({Need.PROXY}),
 )

@@ -25,7 +25,7 @@ SCENARIO = Scenario(
     },
     controls={ExactlyOnce.word: BELIEVES},
     play=partial(play_while_away, position_moved),
-    full=Volume(10_000, 1),
+    full=Volume(5_000, 1),
     smoke=Volume(1_500, 1),
     needs=frozenset({Need.POSTGRES}),
 )

@@ -17,7 +17,7 @@ from kept.verify.trials.things import Thing
 NAME = "outbox-restarted"
 RESENDER = "resender"
 """It goes on where its file says, and sends again what it sent since."""
-PER_SECOND = 400
+PER_SECOND = 500
 FEWEST = 50
 """Records that a life begins, at least, before it is killed."""
 

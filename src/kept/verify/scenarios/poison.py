@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from kept.consumer import Reader, Start
 from kept.guarantees import ExactlyOnce
 from kept.verify.checkers import Anomaly
 from kept.verify.scenarios import TITLES
 from kept.verify.trials.arena import Arena
 from kept.verify.trials.auditing import audit_topic
 from kept.verify.trials.feeding import TopicSink, feed
+from kept.verify.trials.plain_reading import everything_in
 from kept.verify.trials.scenario import Control, Scenario, Volume
 from kept.verify.trials.things import Thing
 from kept.verify.workload import payload_of
@@ -56,8 +56,8 @@ def note_buried(arena: Arena, thing: Thing, poison: Sequence[str], buried: Seque
 
 def buried_in(arena: Arena, graveyard: str) -> list[tuple[str, float]]:
     """Every dead letter: whose it is, and when it came."""
-    with Reader(arena.cluster.bootstrap, graveyard, start=Start.BEGINNING) as reader:
-        return [(payload_of(letter.value).value, letter.timestamp / 1000) for letter in reader.to_end()]
+    letters = everything_in(arena.cluster.bootstrap, graveyard)
+    return [(payload_of(letter.value).value, letter.at) for letter in letters]
 
 
 def why_not_all(poison: Sequence[str], buried: Sequence[str]) -> list[str]:

@@ -38,6 +38,6 @@ SCENARIO = Scenario(
     },
     controls={ExactlyOnce.word: PASSES_OVER},
     play=play,
-    full=Volume(20_000, 10),  # each is found by halves, transaction by transaction: ten seconds
+    full=Volume(5_000, 5),  # each is found by halves, transaction by transaction: ten seconds
     smoke=Volume(1_500, 5),
 )

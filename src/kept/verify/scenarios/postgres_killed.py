@@ -13,7 +13,7 @@ from kept.verify.trials.scenario import Control, Need, Scenario, Volume
 from kept.verify.trials.things import Thing
 
 NAME = "postgres-killed"
-SLOW = {"thinks": 0.004, "one_by_one": True}
+SLOW = {"thinks": 0.003, "one_by_one": True}
 """Row by row: whenever the server dies, some of a batch is there, and some is not."""
 
 
@@ -51,7 +51,7 @@ SCENARIO = Scenario(
     things={word: processor(word) for word in WORDS},
     controls={AtMostOnce.word: REPEATS, AtLeastOnce.word: LOSES, ExactlyOnce.word: REPEATS},
     play=play,
-    full=Volume(20_000, 10),
+    full=Volume(6_000, 6),
     smoke=Volume(2_000, 2),
     at_risk=TOGETHER,
     needs=frozenset({Need.POSTGRES}),

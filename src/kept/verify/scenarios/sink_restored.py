@@ -5,9 +5,10 @@ from __future__ import annotations
 from kept.errors import Gap
 from kept.verify.checkers import Anomaly
 from kept.verify.scenarios import TITLES
-from kept.verify.trials.driving import BATCH, WORDS, into_postgres, naive, sink_restored
+from kept.verify.trials.driving import WORDS, into_postgres, naive, sink_restored
 from kept.verify.trials.lives import STARTS_WITHIN
 from kept.verify.trials.scenario import Need, Scenario, Volume
+from kept.verify.trials.things import BATCHES
 
 NAME = "sink-restored"
 SCENARIO = Scenario(
@@ -17,9 +18,9 @@ SCENARIO = Scenario(
     things={word: into_postgres(word) for word in WORDS},
     controls=dict.fromkeys(WORDS, naive(Anomaly.LOST)),
     play=sink_restored,
-    full=Volume(10_000, 1),
+    full=Volume(3_000, 1),
     smoke=Volume(1_500, 1),
-    at_risk=BATCH,
+    batches=BATCHES,
     patience=STARTS_WITHIN,
     tells=dict.fromkeys(WORDS, Gap.__name__),
     needs=frozenset({Need.POSTGRES}),

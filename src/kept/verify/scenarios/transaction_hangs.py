@@ -1,4 +1,7 @@
-"""Row 16: a stranger leaves a transaction open in the source; readers stand still until the brokers end it."""
+"""Row 16: a stranger leaves a transaction open in the source; readers stand still until the brokers end it.
+
+Who it is, the product has to say: it is asked as `kept transactions` asks it, while the readers wait.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,16 @@ from collections.abc import Sequence
 
 from confluent_kafka import Producer as Client
 
+from kept.admin.open_transactions import OpenTransaction, OpenTransactions
 from kept.guarantees import AtLeastOnce, ExactlyOnce
-from kept.local.ports import BROKERS
 from kept.verify.checkers import Anomaly
-from kept.verify.history import Begun, Fate, Settled
+from kept.verify.history import Begun, Fate, Settled, Told
 from kept.verify.scenarios import TITLES
 from kept.verify.trials.arena import Arena
 from kept.verify.trials.away import SLOW
-from kept.verify.trials.elsewhere import Elsewhere
 from kept.verify.trials.feeding import Source, TableSink, empty_source
 from kept.verify.trials.scenario import Control, Need, Scenario, Volume
 from kept.verify.trials.things import Thing
-from kept.verify.trials.wire import OpenTransaction, open_transactions
 from kept.verify.trials.work import OwnWork
 from kept.verify.workload import Value
 
@@ -25,6 +26,8 @@ NAME = "transaction-hangs"
 OPEN_FOR = 12.0
 ENDED_WITHIN = OPEN_FOR + 30.0
 WITHIN = 30.0
+NAMED = OpenTransaction.__name__
+"""Begins what the product tells when it names the culprit; else it has told something else, and owes this."""
 
 
 def play(arena: Arena, thing: Thing) -> None:
@@ -38,14 +41,10 @@ def play(arena: Arena, thing: Thing) -> None:
     culprit = f"{arena.name}-stranger"
     stranger = _leave_open(arena, source, culprit)
     work.feed(arena.volume.records)
-    found = [one for partition in range(len(source.ends)) for one in _open_on(arena, source.topic, partition)]
-    arena.doubts += why_not_named(culprit, len(source.ends), found)
-    with arena.fault(in_words(source.topic, found)):
-        arena.wait(
-            lambda: not any([*_open_on(arena, source.topic, number)] for number in range(len(source.ends))),
-            "the brokers end the transaction",
-            ENDED_WITHIN,
-        )
+    watch = OpenTransactions(arena.cluster.bootstrap)
+    with arena.fault(f"{culprit} left a transaction open in {source.topic}"):
+        arena.recorder.write(Told(telling(culprit, source, watch.on(source.topic)), arena.recorder.now()))
+        arena.wait(lambda: not watch.on(source.topic), "the brokers end the transaction", ENDED_WITHIN)
     del stranger
     work.feed_rest()
     arena.finish_when_complete(work.sink, life)
@@ -74,28 +73,18 @@ def _leave_open(arena: Arena, source: Source, name: str) -> Client:
     return stranger
 
 
-def _open_on(arena: Arena, topic: str, partition: int) -> list[OpenTransaction]:
-    there = arena.cluster
-    addresses = (
-        there.brokers() if isinstance(there, Elsewhere) else {each: there.broker(each).address for each in BROKERS}
-    )
-    leader = arena.topics.describe(topic).partitions[partition].leader
-    return list(open_transactions(addresses[leader], list(addresses.values()), topic, partition))
+def telling(culprit: str, source: Source, found: Sequence[OpenTransaction]) -> str:
+    """What the product said, as a line of the history.
 
-
-def in_words(topic: str, found: Sequence[OpenTransaction]) -> str:
-    """Who it is, and from where on nobody could read."""
-    names = ", ".join(sorted({each.transactional_id for each in found})) or "nobody knows who"
-    first = min((each.first_offset for each in found), default=-1)
-    return f"{names} left a transaction open in {topic}, from offset {first} on"
-
-
-def why_not_named(culprit: str, partitions: int, found: Sequence[OpenTransaction]) -> list[str]:
-    """Unless the culprit is named for each partition, and nobody else is."""
+    It is what is owed only where the culprit is named for each partition, with its number and its time, and nobody else
+    is.
+    """
     names = [each.transactional_id for each in found]
-    if names == [culprit] * partitions:
-        return []
-    return [f"the open transaction is {culprit}'s in {partitions} partitions, and was said to be of {names}"]
+    whole = [each.partition for each in found if each.open_for is not None and each.times_out == OPEN_FOR]
+    if names != [culprit] * len(source.ends) or whole != list(range(len(source.ends))):
+        return f"not named: {culprit} has a transaction open in {len(source.ends)} partitions, and it said: {found}"
+    first = min(each.first_offset for each in found)
+    return f"{NAMED}: {culprit} has a transaction open in {source.topic}, from offset {first} on"
 
 
 def reader(word: str) -> Thing:
@@ -120,8 +109,9 @@ SCENARIO = Scenario(
     things={word: reader(word) for word in WORDS},
     controls=dict.fromkeys(WORDS, UNCOMMITTED),
     play=play,
-    full=Volume(10_000, 1),
+    full=Volume(5_000, 1),
     smoke=Volume(1_500, 1),
     at_risk=0,
+    tells=dict.fromkeys(WORDS, NAMED),
     needs=frozenset({Need.POSTGRES}),
 )

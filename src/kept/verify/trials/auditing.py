@@ -5,11 +5,10 @@ from __future__ import annotations
 import psycopg
 from psycopg.sql import SQL, Identifier
 
-from kept.consumer import Reader, Start
-from kept.errors import KeptError
-from kept.stores.sql_errors import told_as
+from kept.errors import TryAgain
 from kept.verify.history import Found, Read
 from kept.verify.trials.arena import Arena
+from kept.verify.trials.plain_reading import everything_in
 from kept.verify.workload import payload_of
 
 
@@ -17,15 +16,13 @@ def audit_topic(arena: Arena, topic: str, *, committed: bool = True) -> None:
     """Every record of a topic, with its place and the time at which it was appended."""
     recorder = arena.recorder
     try:
-        with Reader(arena.cluster.bootstrap, topic, start=Start.BEGINNING, committed=committed) as reader:
-            found = []
-            for record in reader.to_end():
-                payload = payload_of(record.value)
-                at = record.timestamp / 1000
-                found.append(Found(payload.value, topic, record.partition, record.offset, at, payload.transaction))
+        found = []
+        for record in everything_in(arena.cluster.bootstrap, topic, committed=committed):
+            payload = payload_of(record.value)
+            found.append(Found(payload.value, topic, record.partition, record.offset, record.at, payload.transaction))
         recorder.write_all(found)
         recorder.write(Read(topic, recorder.now(), True))
-    except KeptError as error:
+    except TryAgain as error:
         recorder.write(Read(topic, recorder.now(), False, error.what))
 
 
@@ -34,9 +31,9 @@ def audit_table(arena: Arena, dsn: str, table: str) -> None:
     recorder = arena.recorder
     question = SQL("SELECT id, message, extract(epoch FROM at)::float8 FROM {} ORDER BY id").format(Identifier(table))
     try:
-        with told_as("the effects cannot be read"), psycopg.connect(dsn) as connection:
+        with psycopg.connect(dsn) as connection:
             rows = connection.execute(question).fetchall()
         recorder.write_all(Found(str(message), table, 0, int(number), float(at)) for number, message, at in rows)
         recorder.write(Read(table, recorder.now(), True))
-    except KeptError as error:
-        recorder.write(Read(table, recorder.now(), False, error.what))
+    except psycopg.Error as error:
+        recorder.write(Read(table, recorder.now(), False, f"the effects cannot be read: {error}"))

@@ -18,17 +18,17 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from kept.admin.groups import Groups
-from kept.admin.logs import Logs
 from kept.errors import FixConfiguration, TryAgain
 from kept.guarantees import AtLeastOnce, ExactlyOnce
 from kept.local.ports import BROKERS
 from kept.verify.checkers import Anomaly
-from kept.verify.history import Begun
+from kept.verify.history import Begun, Shortened
 from kept.verify.trials.arena import APPENDED, SOUND, Arena
+from kept.verify.trials.expiring import delete_position
 from kept.verify.trials.feeding import Source, TableSink, TopicSink, feed, fill, mark_ends, put_marks, sink_of
+from kept.verify.trials.plain_reading import bounds_of
 from kept.verify.trials.scenario import Control
 from kept.verify.trials.things import Thing
-from kept.verify.trials.wire import delete_position
 from kept.verify.trials.worker import DONE, STOPPED
 from kept.verify.workload import Workload
 
@@ -94,6 +94,7 @@ def records_deleted(left: Left) -> str:
     with _told("the records were not deleted"):
         for deleted in admin.delete_records(cuts, request_timeout=ANSWERED_WITHIN).values():
             deleted.result()
+    _note_where_logs_begin(left)
     return "nine tenths of the source were deleted, more than had been read"
 
 
@@ -175,7 +176,16 @@ def retention_overtakes(left: Left) -> str:
     ends = _ends(left)
     with _retention(left, "1"):
         left.arena.wait(lambda: _begins(left) == ends, "retention has deleted everything", DELETED_WITHIN)
+    _note_where_logs_begin(left)
     return "retention deleted everything in the source, read and unread"
+
+
+def _note_where_logs_begin(left: Left) -> None:
+    """By this the number that the product tells is compared with what is really gone."""
+    now = left.arena.recorder.now()
+    left.arena.recorder.write_all(
+        Shortened(left.source.topic, partition, first, now) for partition, first in _begins(left).items()
+    )
 
 
 @contextmanager
@@ -217,9 +227,7 @@ def _begins(left: Left) -> dict[int, int]:
 
 
 def _bounds(left: Left) -> dict[int, tuple[int, int]]:
-    logs = Logs(_admin(left.arena))
-    found = logs.bounds(logs.partitions([left.source.topic]))
-    return {place.partition: (bounds.start, bounds.end) for place, bounds in found.items()}
+    return bounds_of(left.arena.cluster.bootstrap, left.source.topic)
 
 
 def _admin(arena: Arena) -> AdminClient:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 
 import psycopg
 from psycopg.rows import TupleRow
@@ -16,7 +17,7 @@ from kept.verify.checkers import Anomaly
 from kept.verify.trials.arena import Arena
 from kept.verify.trials.dying import die_again_and_again
 from kept.verify.trials.lives import STARTS_WITHIN, Life
-from kept.verify.trials.roles.perils import mark_of
+from kept.verify.trials.roles.perils import mark_of, refusal_of
 from kept.verify.trials.scenario import Control
 from kept.verify.trials.things import CHECKPOINT, Thing
 from kept.verify.trials.users import UserWork
@@ -24,8 +25,6 @@ from kept.verify.trials.work import Work, own_work
 from kept.verify.trials.worker import DONE, FAILED, FENCED, STOPPED
 
 WORDS = (AtMostOnce.word, AtLeastOnce.word, ExactlyOnce.word)
-BATCH = 1_000
-"""Of the full volume: what a fault may cost who may lose or repeat."""
 INTO_KAFKA = {"into_kafka": True}
 GOES_WITHIN = 15.0
 BACKUP = "backup"
@@ -150,13 +149,28 @@ def checkpoint_restored(arena: Arena, thing: Thing) -> None:
 
 
 def input_cut_short(arena: Arena, thing: Thing) -> None:
-    """The record at which the plan fails is in the middle of a batch; somebody mends the plan and starts it again."""
+    """The record at which the plan fails is in the middle of a batch; somebody mends the plan and starts it again.
+
+    Whatever ends a driver ends it with the same code: only its own words show that it came to that record.
+    """
     work = work_of(arena, thing)
     work.feed_rest()
     (unbearable,) = _chosen(arena, work, 1)
-    arena.finish(_started(arena, thing, work, fails_at=unbearable), may_end=(FAILED,))
-    arena.struck(f"the plan failed at {unbearable}")
+    life = _started(arena, thing, work, fails_at=unbearable)
+    arena.finish(life, may_end=(FAILED,))
+    if doubts := why_not_failed_at(unbearable, life.said):
+        arena.doubts += doubts
+    else:
+        arena.struck(f"the plan failed at {unbearable}")
     _finished(arena, work, _started(arena, thing, work))
+
+
+def why_not_failed_at(value: str, said: str) -> list[str]:
+    """Unless a driver said itself that its plan failed at this very record, it may have ended of anything."""
+    if refusal_of(value) in said:
+        return []
+    words = " / ".join(said.strip().splitlines()[-3:]) or "nothing"
+    return [f"the plan was to fail at {value}, and nothing shows that it did; it said: {words}"]
 
 
 def _started(arena: Arena, thing: Thing, work: Work, **perils: object) -> Life:
@@ -177,8 +191,20 @@ def _finished(arena: Arena, work: Work, life: Life) -> None:
 
 def _chosen(arena: Arena, work: Work, count: int) -> list[str]:
     """Records that the seed names."""
-    texts = work.texts()
-    return [texts[number] for number in arena.moments(count)]
+    return one_of_each(work.texts(), arena.moments(count))
+
+
+def one_of_each(texts: Sequence[str], numbers: Iterable[int]) -> list[str]:
+    """The record at each number, or the next one that is not like one before it, while there are any.
+
+    A death leaves its mark by the text of a record: where two are alike, one death would be taken for two.
+    """
+    chosen: dict[str, None] = {}
+    for number in numbers:
+        other = next((text for text in chain(texts[number:], texts[:number]) if text not in chosen), None)
+        if other is not None:
+            chosen[other] = None
+    return list(chosen)
 
 
 @contextmanager

@@ -101,7 +101,7 @@ class Life:
         """How many records it says to have done; -1 while it has not begun to work. A driver of Spark says first what
         it does, beginning with its name; a processor says only that it has its first record.
         """
-        lines = self.log.read_text(errors="replace").splitlines()
+        lines = self.said.splitlines()
         done = [int(line.removeprefix(DONE_SO_FAR)) for line in lines if line.startswith(DONE_SO_FAR)]
         at_work = any(line.startswith(f"{self.task.name}:") for line in lines)
         return done[-1] if done else 0 if at_work else -1
@@ -111,8 +111,13 @@ class Life:
         self.wait(lambda: self.done >= records, f"{records} records done", STARTS_WITHIN)
 
     @property
+    def said(self) -> str:
+        """All that it has written to its log."""
+        return self.log.read_text(errors="replace")
+
+    @property
     def last_words(self) -> str:
-        words = self.log.read_text(errors="replace").strip().splitlines()[-3:]
+        words = self.said.strip().splitlines()[-3:]
         return " / ".join(words) or "it said nothing"
 
     def _signal(self, number: signal.Signals) -> None:

@@ -130,7 +130,7 @@ class Runner:
                 thing.words,
                 self._seed,
                 recorder.now(),
-                scenario.at_risk_under.get(cell.guarantee, scenario.at_risk),
+                scenario.may_cost(cell.guarantee, volume),
                 scenario.patience,
                 scenario.tells.get(cell.guarantee),
             )

@@ -47,8 +47,9 @@ class Scenario:
     """`play` brings workload, fault and thing together, and is the same for both sides.
 
     `at_risk`: how many records a fault may cost a guarantee that allows a cost; `at_risk_under`: one that meets another
-    fault than the others do. `tells`, by guarantee: the error, by its class, that the product owes its user. A product
-    that stops with it has lost nothing by stopping.
+    fault than the others do; `batches`: where the work is done in so many of them, it may cost one, of whatever size.
+    `tells`, by guarantee: the error, by its class, that the product owes its user. A product that stops with it has
+    lost nothing by stopping.
     """
 
     name: str
@@ -61,9 +62,16 @@ class Scenario:
     smoke: Volume
     at_risk: int | None = None
     at_risk_under: Mapping[str, int] = field(default_factory=dict)
+    batches: int | None = None
     patience: float = 30.0
     tells: Mapping[str, str] = field(default_factory=dict)
     needs: frozenset[Need] = frozenset()
+
+    def may_cost(self, word: str, volume: Volume) -> int | None:
+        """How many records each fault may cost under a guarantee, in a trial of this volume."""
+        if self.batches is not None:
+            return -(-volume.records // self.batches)
+        return self.at_risk_under.get(word, self.at_risk)
 
     def cells(self) -> list[Cell]:
         return [self._cell(word, thing, self.controls.get(word)) for word, thing in self.things.items()]

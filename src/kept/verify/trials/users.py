@@ -17,7 +17,6 @@ import psycopg
 from psycopg.rows import dict_row
 from psycopg.sql import SQL, Identifier
 
-from kept.consumer import Reader, Start
 from kept.errors import FixConfiguration, KeptError
 from kept.guarantees import AtLeastOnce
 from kept.local import Cluster
@@ -27,13 +26,12 @@ from kept.stores.sql_errors import told_as
 from kept.verify.history import Begun, Fate, Found, Read, Settled
 from kept.verify.trials.arena import Arena
 from kept.verify.trials.elsewhere import Elsewhere
+from kept.verify.trials.plain_reading import everything_in
 from kept.verify.trials.scenario import Scenario, Volume
 from kept.verify.trials.things import Thing
 
 ROLE = "user_pipeline"
 FEWEST = 500
-BATCHES = 10
-"""In which the records are read."""
 ENDS_WITHIN = 600.0
 
 
@@ -77,10 +75,9 @@ class TopicContents:
         self.overrides = {"sink.kafka": self._bootstrap, "sink.topic": self.name}
 
     def rows(self) -> Iterator[str]:
-        with Reader(self._bootstrap, self.name, start=Start.BEGINNING) as reader:
-            for record in reader.to_end():
-                key, value = ((each or b"").decode(errors="backslashreplace") for each in (record.key, record.value))
-                yield json.dumps({"key": key, "value": value})
+        for record in everything_in(self._bootstrap, self.name):
+            key, value = ((each or b"").decode(errors="backslashreplace") for each in (record.key, record.value))
+            yield json.dumps({"key": key, "value": value})
 
 
 class UserSink:
@@ -218,7 +215,6 @@ def put_on_trial(scenario: Scenario, file: Path, records: Path, reference: Path)
         controls={word: scenario.controls[word]},
         full=volume,
         smoke=volume,
-        at_risk=-(-count // BATCHES),
     )
 
 

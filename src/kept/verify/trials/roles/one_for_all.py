@@ -1,5 +1,6 @@
 """confluent-kafka's transactions as its documentation shows them: one producer for all of them, retried on an abort.
 
+One whose end is not known is not done again: that would repeat it, whatever the network has done.
 With the option `swallows` an error is taken for a nuisance, and the transaction for done.
 """
 
@@ -40,6 +41,8 @@ def play(task: Task) -> None:
                     notes.ended(name, Fate.PERSISTED)
                     break
                 notes.ended(name, Fate.NOT_PERSISTED if certain else Fate.UNKNOWN)
+                if not certain:
+                    break
             else:
                 notes.ended(name, Fate.PERSISTED)
                 break

@@ -21,7 +21,16 @@ UNTIL_WRITTEN = 1.0
 
 def mark_of(folder: str, value: str) -> Path:
     """Where the death at a value is written down."""
-    return Path(folder) / hashlib.sha256(value.encode()).hexdigest()[:16]
+    return Path(folder) / _in_letters(value)
+
+
+def refusal_of(value: str) -> str:
+    """How the plan says at which value it failed: whatever the value is made of, any log can write this."""
+    return f"record {_in_letters(value)} cannot be taken"
+
+
+def _in_letters(value: str) -> str:
+    return hashlib.sha256(value.encode()).hexdigest()[:16]
 
 
 def message(spark: Any, options: Mapping[str, Any]) -> str:
@@ -61,7 +70,7 @@ def through_perils(options: Mapping[str, Any]) -> Callable[[str], str]:
             _die_once(mark_of(marks, value))
         if value == unbearable:
             time.sleep(UNTIL_WRITTEN)
-            raise ValueError(f"{value} cannot be taken")
+            raise ValueError(f"{refusal_of(value)}: {value}")
         return value
 
     return passing

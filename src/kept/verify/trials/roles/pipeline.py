@@ -23,10 +23,8 @@ from kept.spark import POSITION, Every, Limits, session
 from kept.spark.sinks import Sink
 from kept.verify.trials.roles.perils import message
 from kept.verify.trials.telling import DONE_SO_FAR, Notes
-from kept.verify.trials.things import CHECKPOINT, Task
+from kept.verify.trials.things import BATCHES, CHECKPOINT, Task
 
-BATCHES = 10
-"""In which the workload is read, at least: a fault can be met in the middle of it."""
 PACE = 0.3
 CHUNK = 20
 QUIETLY: dict[str, Any] = {

@@ -1,6 +1,7 @@
 """kept.Producer under a guarantee: plain sends, or under exactly-once transactions that are done again when aborted.
 
-The options: `thinks`, seconds inside each transaction; `retries`, to send again what is not known to be persisted.
+The options: `thinks`, seconds inside each transaction; `retries`, to send again what is not known to be persisted;
+`window`, how many may be under way before it begins more.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from kept.verify.workload import Payload, Value
 
 TOGETHER = 50
 SETTLED_WITHIN = 120.0
+KNOWN_WITHIN = 180.0
+"""Longer than the delivery time-out of any trial: the client says by itself what became of a record."""
 
 
 def play(task: Task) -> None:
@@ -34,11 +37,12 @@ def play(task: Task) -> None:
 def plainly(producer: Producer, task: Task, notes: Notes) -> None:
     """Fates are written down as they come in, in the order in which the records were sent."""
     under_way: deque[tuple[Value, Delivery]] = deque()
+    most = task.options.get("window", task.records)
     for chunk in chunks(task, TOGETHER):
         notes.begin(chunk)
         for value in chunk:
             under_way.append((value, producer.send(task.topic, str(value), key=value.key)))
-        while under_way and under_way[0][1].done():
+        while under_way and (under_way[0][1].done() or len(under_way) > most):
             _settle(producer, task, notes, under_way)
     while under_way:
         _settle(producer, task, notes, under_way)
@@ -47,7 +51,7 @@ def plainly(producer: Producer, task: Task, notes: Notes) -> None:
 def _settle(producer: Producer, task: Task, notes: Notes, under_way: deque[tuple[Value, Delivery]]) -> None:
     """Write down the fate of the oldest; a program that retries sends it again behind all others."""
     value, delivery = under_way.popleft()
-    persisted = notes.fate(value, partial(delivery.result, SETTLED_WITHIN))
+    persisted = notes.fate(value, partial(delivery.result, KNOWN_WITHIN))
     if not persisted and task.options.get("retries"):
         notes.begin([value])
         under_way.append((value, producer.send(task.topic, str(value), key=value.key)))
