@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import threading
 from collections import Counter
@@ -15,6 +16,7 @@ import kept
 from kept.guarantees import Guarantee, parse
 from kept.local import Cluster
 from kept.spark import Every, Limits
+from kept.spark.driver import Driver
 from tests.conftest import Eventually
 from tests.spark.things import Faulty, Out, OutPostgres, beside, each_once, fill, out_of, pipeline
 
@@ -50,6 +52,21 @@ def test_every_row_arrives_and_progress_says_so(
     assert pipeline(cluster, topic, sink, guarantee, spark).run().rows == 30
     assert out.held() == each_once(330)
     assert out.recorded(topic) == {0: 111, 1: 111, 2: 111}
+
+
+def test_a_pipeline_that_has_ended_leaves_no_clients_behind(
+    cluster: Cluster, topic: str, out: Out, exactly: Guarantee, spark: SparkSession
+) -> None:
+    """Spark keeps the function of every query for as long as its session lives, and what that holds."""
+
+    def drivers() -> int:
+        gc.collect()
+        return sum(type(each) is Driver for each in gc.get_objects())
+
+    before = drivers()
+    fill(cluster, topic, 30)
+    pipeline(cluster, topic, out.sink, exactly, spark).run()
+    assert drivers() <= before
 
 
 @pytest.mark.parametrize("at", ["before", "between", "after"])

@@ -122,10 +122,12 @@ def _begun(given: writers.Given, asked: Asked, source: KafkaSource, opened: Exit
     log.info("%s: %s to %s, %s", asked.name, source, asked.sink, asked.guarantee.word)
     handed = threading.Event()
     queries: list[StreamingQuery] = []
+    drivers = [driver]  # emptied at the end: a session keeps `batch`, and the driver has clients with threads
+    opened.callback(drivers.clear)
 
     def batch(rows: DataFrame, batch_id: int) -> None:
         handed.wait()  # the first batch may come before `start` has returned
-        driver.batch(rows, batch_id, queries[0])
+        drivers[0].batch(rows, batch_id, queries[0])
 
     try:
         queries.append(given.handed_on(shaped.writeStream.foreachBatch(batch), asked.for_spark).start())

@@ -189,6 +189,7 @@ class Pipeline:
     def _serve(self, frame: DataFrame, driver: Driver, checkpoint: str) -> None:
         started = threading.Event()
         queries: list[StreamingQuery] = []
+        drivers = [driver]  # emptied at the end: a session keeps `batch`, and the driver has clients with threads
 
         def batch(rows: DataFrame, batch_id: int) -> None:
             if self._stopping.is_set():
@@ -196,7 +197,7 @@ class Pipeline:
             self._idle.clear()
             try:
                 started.wait()
-                driver.batch(rows, batch_id, queries[0])
+                drivers[0].batch(rows, batch_id, queries[0])
             except BaseException as error:
                 self._failure = error  # Spark passes its text on, and nothing else
                 raise
@@ -214,6 +215,7 @@ class Pipeline:
             driver.ended(query)
         finally:
             query.stop()
+            drivers.clear()
 
     def _await(self, query: StreamingQuery) -> None:
         from pyspark.errors import StreamingQueryException  # noqa: PLC0415 - heavy, and only needed here
