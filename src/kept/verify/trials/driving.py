@@ -157,7 +157,7 @@ def input_cut_short(arena: Arena, thing: Thing) -> None:
     work.feed_rest()
     (unbearable,) = _chosen(arena, work, 1)
     life = _started(arena, thing, work, fails_at=unbearable)
-    arena.finish(life, may_end=(FAILED,))
+    arena.finish_when_complete(work.sink, life, may_end=(FAILED,))  # it is given up by what comes, not by the clock
     if doubts := why_not_failed_at(unbearable, life.said):
         arena.doubts += doubts
     else:
