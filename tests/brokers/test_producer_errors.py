@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from kept.consumer import Reader, Start
 from kept.errors import NotPersisted, OutcomeUnknown
 from kept.guarantees import AtLeastOnce, AtMostOnce, ExactlyOnce
 from kept.local import Cluster, kafka
-from kept.local.ports import ANY_FREE
+from kept.local.ports import ANY_FREE, BROKERS
 from kept.local.tether import tethered
 from kept.outbox import Outbox
 from kept.outbox.journal import Journal
@@ -154,6 +155,16 @@ def forbid_writing(cluster: Cluster, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     for made in admin.create_acls([no_writing(topic, AclBinding)]).values():
         made.result(30)
+    deadline = time.monotonic() + 30
+    for broker in BROKERS:  # each hears of it by itself
+        while not is_hidden(cluster.broker(broker).address, topic):
+            assert time.monotonic() < deadline, f"broker {broker} has not heard of the rule"
+
+
+def is_hidden(broker: str, topic: str) -> bool:
+    """A topic with a rule is described to nobody whom no rule allows it. A fresh client asks whom it is given."""
+    found = AdminClient({"bootstrap.servers": broker}).list_topics(topic, timeout=10).topics
+    return topic not in found or found[topic].error is not None
 
 
 def allow_writing(cluster: Cluster, topic: str) -> None:
