@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, Protocol
@@ -23,6 +24,8 @@ from kept.consumer.faults import commit_error, deleted, group_reset, is_out_of_r
 from kept.consumer.positions import Next, from_client, to_client
 from kept.consumer.records import Place, Record, records_of
 from kept.errors import Fenced, FixConfiguration, KeptError, TryAgain
+
+GIVEN_BACK_WITHIN = 10.0
 
 
 class Follower(Protocol):
@@ -292,11 +295,22 @@ class Membership:
         where to begin would wait for its time-outs.
         """
         self._leaving = True
+        self._give_back()
         self.client.close()
         self.owned.clear()
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
+
+    def _give_back(self) -> None:
+        """Before the client closes: librdkafka (2.16) answers nobody whose call meets the end of its group, so giving
+        partitions back while it closes could wait for ever."""
+        deadline = time.monotonic() + GIVEN_BACK_WITHIN
+        with suppress(KafkaException, RuntimeError):  # whatever is wrong with it, it is closed
+            if self.owned:
+                self.client.unsubscribe()
+            while self.owned and time.monotonic() < deadline:
+                self.client.poll(0.05)
 
     def _assigned(self, client: Client, partitions: list[TopicPartition]) -> None:
         places = [(each.topic, each.partition) for each in partitions]
