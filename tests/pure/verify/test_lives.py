@@ -43,10 +43,10 @@ def test_a_fault_that_would_strike_the_dead_is_refused(start: Start) -> None:
         life.wait_begun(31)
 
 
+@pytest.mark.parametrize("volume", [brokers_away.SCENARIO.full, brokers_away.SCENARIO.smoke], ids=str)
 @pytest.mark.parametrize("seed", range(20))
-def test_an_outage_leaves_records_for_the_next_one(tmp_path: Path, seed: int) -> None:
+def test_an_outage_leaves_records_for_the_next_one(tmp_path: Path, seed: int, volume: Volume) -> None:
     """What a program begins while no broker is there is not to be counted for the life after it."""
-    volume = brokers_away.SCENARIO.full
     outage = round((brokers_away.AWAY + 2.0) * brokers_away.PER_SECOND)
     with Arena(NOWHERE, tmp_path, volume, seed) as arena:
         moments = arena.moments()
