@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any
 
 from confluent_kafka import Consumer as Client
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
@@ -21,24 +21,12 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from kept.consumer.asking import ANSWER_WITHIN, KNOWN_WITHIN, ask_offsets, look_for
 from kept.consumer.faults import commit_error, deleted, group_reset, is_out_of_range, is_passing, reading_error
+from kept.consumer.follower import Follower
 from kept.consumer.positions import Next, from_client, to_client
 from kept.consumer.records import Place, Record, records_of
 from kept.errors import Fenced, FixConfiguration, KeptError, TryAgain
 
 GIVEN_BACK_WITHIN = 10.0
-
-
-class Follower(Protocol):
-    """Whoever must know when partitions come and go."""
-
-    def assigned(self, places: Sequence[Place]) -> Mapping[Place, Next]:
-        """These are ours from now on: where to begin in each."""
-
-    def revoked(self, places: Sequence[Place]) -> None:
-        """These go to somebody else after this call: the last moment to record their progress."""
-
-    def lost(self, places: Sequence[Place]) -> None:
-        """These are somebody else's already: record nothing for them."""
 
 
 class Membership:
