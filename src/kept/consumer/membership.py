@@ -132,8 +132,7 @@ class Membership:
         return 0.0 if since is None else time.monotonic() - since
 
     def _is_resting(self) -> bool:
-        """Whether nothing can come: who is still joining owns nothing yet; a loop that tries something again stays a
-        member with all it owns paused."""
+        """Whether nothing can come: it is still joining, or tries something again with all that it owns paused."""
         return not self._has_joined or (bool(self.owned) and all(map(self.is_paused, self.owned)))
 
     def commit(self, progress: Mapping[Place, Next]) -> None:
