@@ -107,16 +107,32 @@ def timed(bootstrap: str, source: str, records: int, who: str, processes: int) -
     """Start members, wait until the group's progress is at the end, end them, and look at every record."""
     sink, name = new_topic(bootstrap), f"bench-{uuid.uuid4().hex[:12]}"
     call = [sys.executable, str(Path(__file__).resolve()), "--member", who, bootstrap, source, sink, name]
-    members = [subprocess.Popen(call) for _ in range(processes)]
+    members = [subprocess.Popen(call, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(processes)]
     try:
+        begin_together(members)
         rate = watched(bootstrap, source, name if who == PEER else ExactlyOnce(name).group, records, processes)
     finally:
         for one in members:
             one.kill()
         for one in members:
-            one.wait()
+            one.communicate()
     audit(bootstrap, sink, records)
     return rate
+
+
+def begin_together(members: list[subprocess.Popen[bytes]]) -> None:
+    """Nobody joins before all have their imports behind them: a member that comes late finds half of the work done."""
+    for one in members:
+        one.stdout.readline()
+    for one in members:
+        one.stdin.write(b"\n")
+        one.stdin.flush()
+
+
+def told_to_begin() -> None:
+    """The other side of `begin_together`."""
+    print("ready", flush=True)
+    sys.stdin.readline()
 
 
 def watched(bootstrap: str, source: str, group: str, records: int, processes: int) -> float:
@@ -156,7 +172,7 @@ def audit(bootstrap: str, sink: str, records: int) -> None:
 
 
 def main() -> None:
-    chosen = arguments(ABOUT, 1_000_000)
+    chosen = arguments(ABOUT, 2_000_000)
     with a_cluster(chosen.bootstrap) as bootstrap:
         source = filled(bootstrap, chosen.records)
         runs: dict[str, Run] = {}
@@ -173,6 +189,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--member"]:
+        told_to_begin()
         {PEER: by_hand, OURS: ours}[sys.argv[2]](*sys.argv[3:])
     else:
         main()

@@ -1,6 +1,6 @@
 """How fast kept's producer is, against confluent-kafka used by hand with the same settings.
 
-    python bench/producer.py [--bootstrap HOST:PORT] [--only GUARANTEE] [--records 400000] [--rounds 9] [--json]
+    python bench/producer.py [--bootstrap HOST:PORT] [--only GUARANTEE] [--records 100000] [--rounds 31] [--json]
 
 Two pairs, each in turn, so that whatever else the machine does meets both:
 
@@ -244,8 +244,8 @@ def table(rows: list[dict[str, object]], options: Mapping[str, object]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description="kept's producer against confluent-kafka used by hand")
     parser.add_argument("--bootstrap", help="brokers to use; without it, a cluster of its own")
-    parser.add_argument("--records", type=int, default=400_000)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--records", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--only", choices=["at-least-once", "exactly-once"], help="one of the two pairs")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()

@@ -46,12 +46,26 @@ SIDES: Mapping[str, Callable[[Guarantee], Settings]] = {
 }
 
 
+HEAD = ["| setting | value | keeps the promise | because |", "|---|---|---|---|"]
+
+OWN_TOPICS = """\
+### topic of kept's own
+
+`kept.progress`, `kept.progress.TOPIC` and `kept.batches` carry births and progress. kept makes them, and looks at
+them at every start; `kept topics create` knows them by their names. Instead of the rows about retention:
+"""
+
+
 def settings_page() -> str:
     """docs/settings.md: a table for each side and guarantee."""
     parts = [SETTINGS_INTRO]
     for title, derive in SIDES.items():
         parts.append(f"## {title}\n")
         parts.extend(_table(derive(level)) for level in LEVELS)
+        if derive is guarantees.topic_settings:
+            parts.append(OWN_TOPICS)
+            own = [row for row in guarantees.carrier_settings(LEVELS[0]) if row not in derive(LEVELS[0])]
+            parts.append("\n".join([*HEAD, *map(_line, own)]) + "\n")
     return "\n".join(parts)
 
 
@@ -60,7 +74,7 @@ def _table(settings: Settings) -> str:
     lines = [f"### {settings.side.value}, {settings.guarantee.word}\n"]
     if len(own) < len(settings.rows):
         lines.append("The producer's settings above count here too, each with `kafka.` before its name. Besides:\n")
-    lines += ["| setting | value | keeps the promise | because |", "|---|---|---|---|"]
+    lines += HEAD
     lines += [_line(row) for row in own]
     return "\n".join(lines) + "\n"
 

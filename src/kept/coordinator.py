@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Unanswered  # before Python 3.11 not the built-in one
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
+
+from kept.guarantees import only_asks
 
 LONGER = 60.0
 """So much later than we do the client would give up: for a client that is gone by then, never."""
@@ -27,8 +29,7 @@ def ask_coordinator(
     reached_by: Mapping[str, object], ask: Callable[[AdminClient, float], Mapping[Key, Future[Answer]]], within: float
 ) -> dict[Key, Answer]:
     """The answers, by what was asked about. `ask` gets the client, and the time-out that it is to be told."""
-    settings: dict[str, Any] = {**reached_by, "log_level": 0}
-    client = AdminClient(settings)
+    client = AdminClient(only_asks(reached_by))
     deadline = time.monotonic() + within
     answers = ask(client, within + LONGER)
     try:

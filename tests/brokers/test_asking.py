@@ -38,10 +38,14 @@ def every_broker_knows(cluster: Cluster, topic: str) -> bool:
     return all(topic in client.list_topics(timeout=10).topics for client in clients)
 
 
-def test_the_id_of_a_topic_is_told_though_the_broker_that_was_asked_has_died(
-    mended: Cluster, topic: str, eventually: Eventually
-) -> None:
+@pytest.fixture
+def known_to_all(mended: Cluster, topic: str, eventually: Eventually) -> None:
+    """The broker that the test before has killed knows the topic too."""
     eventually(lambda: every_broker_knows(mended, topic), "every broker knows the topic", within=30)
+
+
+@pytest.mark.usefixtures("known_to_all")
+def test_the_id_of_a_topic_is_told_though_the_broker_that_was_asked_has_died(mended: Cluster, topic: str) -> None:
     sources = Sources({"bootstrap.servers": mended.bootstrap, "log_level": 0})
     before = sources.topic_ids([topic])
     mended.broker(sources.admin.list_topics(timeout=10).controller_id).kill()
@@ -51,6 +55,7 @@ def test_the_id_of_a_topic_is_told_though_the_broker_that_was_asked_has_died(
     print(f"told after {time.monotonic() - began:.1f} s")
 
 
+@pytest.mark.usefixtures("known_to_all")
 def test_the_ends_of_a_topic_are_told_though_the_leader_that_was_asked_has_died(mended: Cluster, topic: str) -> None:
     fill(mended.bootstrap, topic, [f"v{number}" for number in range(COUNT)])
     with Reader(mended.bootstrap, topic, start=Start.BEGINNING) as reader:
@@ -61,6 +66,7 @@ def test_the_ends_of_a_topic_are_told_though_the_leader_that_was_asked_has_died(
     assert len(found) == COUNT
 
 
+@pytest.mark.usefixtures("known_to_all")
 def test_a_leader_that_has_not_answered_is_not_taken_for_one_that_did(mended: Cluster, topic: str) -> None:
     """The client tells no error for its partitions; taken for an end, its offset would hide every record."""
     fill(mended.bootstrap, topic, [f"v{number}" for number in range(COUNT)])
@@ -103,6 +109,7 @@ def test_a_leader_of_a_topic_that_has_just_been_made_is_asked_again(cluster: Clu
     assert ([answer.offset for answer in found.values()], admin.times) == ([0, 0, 0], 2)
 
 
+@pytest.mark.usefixtures("known_to_all")
 @pytest.mark.parametrize("start", [Start.BEGINNING, datetime.fromtimestamp(0, timezone.utc)], ids=["first", "since"])
 def test_a_group_begins_though_leaders_go_just_then(mended: Cluster, topic: str, start: From) -> None:
     """Where to begin is asked inside a rebalance: an error there would end the consumer."""

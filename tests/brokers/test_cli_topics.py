@@ -27,6 +27,17 @@ def test_a_topic_is_created_shown_and_deleted(on_cluster: Kept) -> None:
     assert name not in on_cluster("topics", "list").stdout
 
 
+def test_a_topic_of_our_own_that_carries_progress_is_compacted(on_cluster: Kept) -> None:
+    """For who may make topics, in place of a pipeline that may not: the command that its error names."""
+    name = f"kept.progress.cli-{uuid.uuid4().hex[:8]}"
+    refused = on_cluster("topics", "create", name, "--set", "cleanup.policy=delete")
+    assert "cleanup.policy=delete weakens" in refused.stderr
+    made = on_cluster("topics", "create", name, "--partitions", "2", "--set", "cleanup.policy=compact", "--json")
+    assert json.loads(made.stdout) == {"name": name, "partitions": 2, "replication_factor": 3}
+    settings = json.loads(on_cluster("topics", "describe", name, "--json").stdout)["settings"]
+    assert (settings["cleanup.policy"], settings["min.insync.replicas"]) == ("compact", "2")
+
+
 def test_internal_topics_show_only_when_asked_for(on_cluster: Kept) -> None:
     assert "__consumer_offsets" not in on_cluster("topics", "list", "--json").stdout
     assert "__consumer_offsets" in on_cluster("topics", "list", "--internal", "--json").stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import pytest
 from confluent_kafka import Consumer as Client
@@ -10,9 +11,11 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kept.admin.topics import Topics
+from kept.consumer.beginning import Beginning
 from kept.consumer.consuming import Consumer
 from kept.consumer.outgoing import Output, Transaction
-from kept.consumer.records import Record
+from kept.consumer.positions import Next
+from kept.consumer.records import Place, Record
 from kept.errors import KeptError, ProgressLost, ProgressMoved, SourceChanged
 from kept.guarantees import ExactlyOnce
 from kept.local import Cluster
@@ -111,6 +114,25 @@ def test_a_deleted_group_is_lost_progress(cluster: Cluster, on_cluster: Kept, be
     fill(cluster.bootstrap, source, ["record-7"], partition=0)
     pipe(cluster.bootstrap, source, name, copying(sink))
     assert values(cluster.bootstrap, sink) == [*WANTED, b"record-7"]
+
+
+def test_a_birth_that_comes_between_two_looks_is_no_loss(
+    cluster: Cluster, begun: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two members of a new group begin at once: one looks for progress just before the other has founded it."""
+    source, sink, name = begun
+    fill(cluster.bootstrap, source, ["one more"], partition=0)
+    looks: list[int] = []
+    look = Beginning._committed
+
+    def before_the_founder(beginning: Beginning, places: Sequence[Place]) -> dict[Place, Next | None]:
+        looks.append(len(places))
+        return dict.fromkeys(places) if len(looks) <= 2 else look(beginning, places)
+
+    monkeypatch.setattr(Beginning, "_committed", before_the_founder)
+    pipe(cluster.bootstrap, source, name, copying(sink))
+    assert len(looks) > 2
+    assert values(cluster.bootstrap, sink) == [b"one more", *WANTED]
 
 
 def test_the_groups_metadata_is_taken_at_every_commit(

@@ -378,7 +378,7 @@ def test_an_outcome_that_stays_unknown_stops_the_producer(
     proxy: KafkaProxy, far: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of the transaction goes out, and then nobody answers any more: not even the mark can be read."""
-    monkeypatch.setattr("kept.producer.redoing.ATTEMPT_WITHIN", 2.0)
+    monkeypatch.setattr("kept.producer.redoing.ATTEMPT_WITHIN", 8.0)  # the mark is not read before it is made dark
     monkeypatch.setattr("kept.producer.joining.GIVEN_UP_AFTER", 5.0)
     producer = Producer(proxy.bootstrap, named())
     producer.send(far, "before", partition=0).result(60)

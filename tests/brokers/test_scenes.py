@@ -20,8 +20,8 @@ import pytest
 from kept.admin.groups import Groups
 from kept.admin.topics import Topics
 from kept.consumer import Reader, Start
+from kept.guarantees import CARRIER
 from kept.local import Cluster
-from kept.producer.carrier import CARRIER
 from kept.verify.scenes import NAMES, script
 from kept.verify.scenes.performing import Script, perform
 from kept.verify.scenes.stage import Stage

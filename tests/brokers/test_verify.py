@@ -17,9 +17,9 @@ import pytest
 
 from kept.admin.groups import Groups
 from kept.admin.topics import Topics
-from kept.guarantees import AtLeastOnce, ExactlyOnce
+from kept.guarantees import CARRIER, AtLeastOnce, ExactlyOnce
+from kept.guarantees.levels import WORDS
 from kept.local import Cluster
-from kept.producer.carrier import CARRIER
 from kept.verify.checkers import Anomaly
 from kept.verify.report.document import Report
 from kept.verify.run_directory import RunDirectory
@@ -27,7 +27,7 @@ from kept.verify.scenarios import NAMES, SMOKE, scenario
 from kept.verify.trials import arena
 from kept.verify.trials.arena import Arena
 from kept.verify.trials.auditing import audit_topic
-from kept.verify.trials.running import Runner
+from kept.verify.trials.running import Runner, in_full
 from kept.verify.trials.scenario import Scenario, Volume
 from kept.verify.trials.things import Thing
 from kept.verify.verdict import Verdict
@@ -168,7 +168,8 @@ def test_a_run_on_the_command_line_leaves_nothing_and_can_be_judged_again(
     assert "seed 11: `kept verify --seed 11` repeats it" in result.stderr
     assert "[1/1] poison: Some records cannot be processed" in result.stderr
     assert "exactly-once: holds: 1503 sent, nothing amiss; control 1503 sent, 5 lost" in result.stderr
-    assert result.stdout.splitlines()[1].split()[:3] == ["poison", "exactly-once", "holds"]
+    rows = [line.split()[:3] for line in result.stdout.splitlines()[1:]]
+    assert rows == [["poison", word, "holds"] for word in WORDS]
     assert left_in(cluster) == before
     document = json.loads((out / "report.json").read_text())
     assert (document["seed"], document["verdict"]) == (11, "holds")
@@ -304,3 +305,10 @@ def test_the_list_of_scenarios(kept: Kept, tmp_path: Path) -> None:
     down = kept("verify", "--here", KEPT_DIR=str(tmp_path / "none"))
     assert down.returncode == 1
     assert "there is no cluster" in down.stderr
+
+
+def test_what_was_not_played_yet_is_told_in_one_line(kept: Kept, tmp_path: Path) -> None:
+    RunDirectory(tmp_path / "run").begin(in_full(["lost-acknowledgement"], 7))
+    told = kept("verify", "judge", str(tmp_path / "run"))
+    assert "3 of 3 were not played to their end: `kept verify resume" in told.stderr
+    assert "was not run" not in told.stderr

@@ -44,7 +44,7 @@ def test_what_a_file_says() -> None:
     assert (said.name, said.guarantee, said.every) == ("pay", ExactlyOnce("pay"), 0.0)
     assert said.part("source") == {"bootstrap": "localhost:9091", "topics": ("a", "b")}
     assert said.sink == PostgresTable("postgresql://localhost/shop", "t", (), False)
-    assert (said.checkpoint, said.start) == (None, "beginning")
+    assert (said.checkpoint, said.emit, said.start) == (None, None, "beginning")
 
 
 def test_the_other_sink_and_every_other_key() -> None:
@@ -55,6 +55,7 @@ name = "pay"
 guarantee = "at-most-once"
 trigger = "every 2.5 seconds"
 checkpoint = "hdfs://somewhere/pay"
+emit = "changes"
 [source]
 bootstrap = "env:KAFKA"
 pattern = "pay-.*"
@@ -80,6 +81,7 @@ conf.spark.sql.shuffle.partitions = 4
 """,
     )
     assert (said.guarantee, said.every, said.checkpoint) == (AtMostOnce(), 2.5, "hdfs://somewhere/pay")
+    assert said.emit == "changes"
     assert said.start == datetime(2026, 1, 31, 8, tzinfo=timezone.utc)
     assert said.part("source")["options"] == {"kafka.security.protocol": "SSL"}
     assert said.part("spark")["conf"] == {"spark.sql.shuffle.partitions": "4"}
@@ -138,6 +140,8 @@ def test_what_is_not_toml_has_a_line_too(text: str, line: int) -> None:
         ("[sink]", '[transform]\nfunction = "m:f"\nsql = "s"\n[sink]', "pay.toml:13: transform.sql: expected either"),
         ("[sink]", 'options = { x = [1] }\n[sink]', "pay.toml:11: source.options: x is neither text nor a number"),
         ('name = "pay"', 'name = "pay"\ntrigger = "often"', "pay.toml:2: trigger: expected \"available-now\" or"),
+        ('name = "pay"', 'name = "pay"\nemit = "change"', "pay.toml:2: emit: expected \"changes\" or \"final\""),
+        ('name = "pay"', 'name = "pay"\nemit = "change"', "'change'; did you mean changes?"),
         ('name = "pay"', 'name = "pay"\nspark = 1', "pay.toml:2: spark: expected a table: [spark] on a line of its"),
     ],
 )  # fmt: skip

@@ -82,6 +82,19 @@ def test_what_a_restart_does_with_a_checkpoint() -> None:
     assert standing(at(40)).restart() == "goes on at 40"
 
 
+def test_a_checkpoint_that_is_ahead_stops_it_and_no_progress_is_to_be_moved_for_that() -> None:
+    ahead = standing(at(40), checkpoint=45)
+    stop = ahead.stops("pay")
+    assert stop is not None
+    assert (stop.kind, "move the checkpoint away" in stop.way_out) == (Gap, True)
+    assert ahead.trouble("pay") is None, "repair would move it, and a replay would be refused"
+    refuse_troubled("pay", [ahead])
+    for well in (standing(at(40), checkpoint=40), standing(at(40), checkpoint=30), standing(at(40))):
+        assert well.stops("pay") is None
+    deleted = standing(at(40), log(50, 100), checkpoint=45)
+    assert deleted.stops("pay") == deleted.trouble("pay")
+
+
 @pytest.mark.parametrize(
     ("where", "new", "again", "skipped"),
     [("beginning", 10, 30, 0), ("end", 100, 0, 60), ("25", 25, 15, 0), ("-5", 35, 5, 0), ("+5", 45, 0, 5),

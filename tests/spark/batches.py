@@ -189,7 +189,22 @@ def power_cut(_staged: Sequence[Staged]) -> None:
 
 
 def lose_last_batch(checkpoint: Path) -> None:
-    """What a driver leaves that died after the sink wrote: offsets/N without commits/N."""
-    last = max(int(each.name) for each in (checkpoint / "commits").iterdir() if each.name.isdigit())
-    (checkpoint / "commits" / str(last)).unlink()
-    (checkpoint / "commits" / f".{last}.crc").unlink()
+    """What a driver leaves that died after the sink wrote: offsets/N without commits/N.
+
+    One that was told to end may have planned another batch by then; with its offsets there Spark would begin with that
+    one, and never repeat N.
+    """
+    last = max(_numbers(checkpoint / "commits"))
+    _remove(checkpoint / "commits" / str(last))
+    for later in _numbers(checkpoint / "offsets"):
+        if later > last:
+            _remove(checkpoint / "offsets" / str(later))
+
+
+def _numbers(notes: Path) -> list[int]:
+    return [int(each.name) for each in notes.iterdir() if each.name.isdigit()]
+
+
+def _remove(note: Path) -> None:
+    note.unlink()
+    note.with_name(f".{note.name}.crc").unlink()

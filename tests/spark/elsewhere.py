@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,6 +32,9 @@ ALONE = {
 class OneBroker(KafkaServer):
     """Broker and controller in one process, without anybody to copy to."""
 
+    more: Mapping[str, str] = {}
+    """Settings over those that a cluster of ours has."""
+
     def configure(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         both = properties(self._layout, self.name, self.data)
@@ -42,13 +45,14 @@ class OneBroker(KafkaServer):
             "process.roles": "broker,controller",
             "controller.quorum.voters": f"{both['node.id']}@{controller}",
             "listeners": f"CONTROLLER://{controller},{both['listeners']}",
+            **self.more,
         }
         self._configuration.write_text("".join(f"{name}={value}\n" for name, value in rows.items()))
 
 
 @contextmanager
-def another_cluster(folder: Path) -> Iterator[Cluster]:
-    """Without a Postgres; down after this block, and after the end of this process."""
+def another_cluster(folder: Path, **more: str) -> Iterator[Cluster]:
+    """Without a Postgres; down after this block, and after the end of this process. `more`: settings of the broker."""
     usual = {place: USUAL_PORTS[place] for place in PLACES}
     chosen = choose(usual, avoid=usual.values())
     # All that a cluster is asked for is there: this broker stands for each of the three.
@@ -57,6 +61,7 @@ def another_cluster(folder: Path) -> Iterator[Cluster]:
     with tethered(Cluster(folder)) as cluster:
         layout.save(cluster.directory, Layout(layout.new_cluster_id(), ports))
         server = OneBroker(cluster.directory, NAME, cluster.layout, prepared)
+        server.more = more
         server.configure()
         server.make_data()
         server.launch()
@@ -64,7 +69,7 @@ def another_cluster(folder: Path) -> Iterator[Cluster]:
         yield cluster
 
 
-def make_topic(cluster: Cluster, name: str, partitions: int) -> None:
+def make_topic(cluster: Cluster, name: str, partitions: int, **settings: str) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    request = NewTopic(name, num_partitions=partitions, replication_factor=1)
+    request = NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)
     admin.create_topics([request], operation_timeout=30)[name].result(30)

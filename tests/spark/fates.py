@@ -27,6 +27,7 @@ def wait_for_copy(marker: str, there: bool) -> None:
         return
     copy = f"{marker}.copy"
     if task.attemptNumber() > 0:
+        _wait_for(marker)  # one that comes early would be done, and the first be ended, before that is there
         Path(copy).touch()
     elif there and _first(marker):
         _wait_for(copy)
@@ -34,13 +35,19 @@ def wait_for_copy(marker: str, there: bool) -> None:
 
 
 def wait_to_be_killed(marker: str, there: bool) -> None:
-    """The first tasks that come here say where they live, and go on only when they are told to."""
-    if not there or Path(f"{marker}.go").exists():
-        return
-    told = Path(f"{marker}.{os.getpid()}.part")
-    told.write_text(str(Path.cwd()))
-    told.rename(told.with_suffix(".here"))
-    _wait_for(f"{marker}.go")
+    """The first tasks that come here say where they live, and go on only when they are told to.
+
+    One that was begun again and is at work after that says so: what was killed had something left to do.
+    """
+    task, go = TaskContext.get(), Path(f"{marker}.go")
+    assert task is not None
+    if there and not go.exists():
+        told = Path(f"{marker}.{os.getpid()}.part")
+        told.write_text(str(Path.cwd()))
+        told.rename(told.with_suffix(".here"))
+        _wait_for(str(go))
+    if task.attemptNumber() > 0 and go.exists():
+        Path(f"{marker}.again").touch()
 
 
 def _wait_for(path: str, within: float = 60.0) -> None:

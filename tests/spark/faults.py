@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from threading import Lock, RLock
 from typing import TypeAlias, TypeVar, cast
@@ -213,26 +214,45 @@ def worker_killed(world: World, at: str | None = None) -> int:
     workers.wait_for_workers()
     driver.give(replace(world.order, fate=fate))
     wait_for(lambda: [*world.folder.glob("*.here")], "a task is at the point")
-    lost = workers.home_of(next(world.folder.glob("*.here")).read_text())
+    here = next(world.folder.glob("*.here"))
+    lost = workers.home_of(here.read_text())
+    at_work = int(here.suffixes[-2].removeprefix("."))
+    was_there = at_work in workers.alive(lost)
     workers.kill(lost)
+    is_gone = at_work not in workers.alive(lost)
     Path(f"{fate.marker}.go").touch()
     workers.start(lost)
     world.carried_out(driver.outcome())
-    return 1
+    return int(was_there and is_gone and Path(f"{fate.marker}.again").exists())
 
 
-def notes_deleted(world: World, delete: Callable[[Path], None]) -> int:
-    """Twice: some batches, an end in good order, and Spark's notes are not what they were."""
+def notes_deleted(world: World, delete: Callable[[Path], None], shows: Callable[[BatchDone, BatchDone], bool]) -> int:
+    """Twice: some batches, an end in good order, and Spark's notes are not what they were.
+
+    `shows` says of the last batch before and the first one after if Spark has noticed.
+    """
     checkpoint = world.folder / "checkpoint"
     world.order = replace(world.order, checkpoint=str(checkpoint))
+    lives: list[list[BatchDone]] = []
     for _ in range(2):
-        _some_batches(world, world.dice.randint(1, BATCHES // 3))
+        lives.append(_some_batches(world, world.dice.randint(1, BATCHES // 3)))
         delete(checkpoint)
-    world.go_on()
-    return 2
+    lives.append([])
+    world.go_on(lives[-1].append)
+    return sum(shows(before[-1], after[0]) for before, after in pairwise(lives) if after)
 
 
-def _some_batches(world: World, count: int) -> None:
+def is_replayed(before: BatchDone, after: BatchDone) -> bool:
+    """The same batch again: all its rows were there, and were dropped."""
+    return after.batch == before.batch and after.dropped == before.rows + before.dropped > 0
+
+
+def begins_anew(_before: BatchDone, after: BatchDone) -> bool:
+    """Spark counts from the first batch again, and is given what is not done yet."""
+    return after.batch == 0 and after.dropped == 0
+
+
+def _some_batches(world: World, count: int) -> list[BatchDone]:
     done: list[BatchDone] = []
 
     def hear(batch: BatchDone) -> None:
@@ -242,6 +262,7 @@ def _some_batches(world: World, count: int) -> None:
 
     running = world.order.pipeline(world.means.spark, hear)
     running.run()
+    return done
 
 
 def two_drivers(world: World) -> int:
@@ -288,8 +309,8 @@ def _disturbed(world: World, disturb: Callable[[], None]) -> int:
         running = pool.submit(world.go_on, batches.append)
         wait_for(lambda: len(batches) >= early or running.done(), "batches")
         world.a_moment()
-        struck = not running.done()
         disturb()
+        struck = not running.done()  # it had to go on with what was left of the servers
         running.result()
     return int(struck)
 
@@ -301,8 +322,8 @@ FAULTS: Mapping[str, Fault] = {
     "task-killed-after": partial(task_killed, at="after"),
     "speculation": speculation,
     "worker-killed": worker_killed,
-    "commits-deleted": partial(notes_deleted, delete=lose_last_batch),
-    "checkpoint-deleted": partial(notes_deleted, delete=shutil.rmtree),
+    "commits-deleted": partial(notes_deleted, delete=lose_last_batch, shows=is_replayed),
+    "checkpoint-deleted": partial(notes_deleted, delete=shutil.rmtree, shows=begins_anew),
     "two-drivers": two_drivers,
     "broker-killed": broker_killed,
     "postgres-restarted": postgres_restarted,

@@ -2,13 +2,15 @@
 
     python -m tests.spark.proof [--seeds 10] [--first 0] [--only FAULT] [--records 100000] [--minutes 9]
 
-Each run is a world of its own, made by its seed. What is in docs/spark-proof.jsonl already, with as many records, is
-not run again: a piece ends when its minutes are over, and the next one goes on. Each writes docs/spark-proof.md anew.
+Each run is a world of its own, made by its seed. What is in docs/spark-proof.jsonl already, by the code that is here
+and with as many records, is not run again: a piece ends when its minutes are over, and the next one goes on. Lines of
+other code are dropped when a piece begins: they prove nothing of this one. Each piece writes docs/spark-proof.md anew.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import platform
 import random
 import sys
@@ -32,16 +34,19 @@ from kept.admin.topics import Topics
 from kept.local import Cluster
 from kept.local.ports import ANY_FREE
 from kept.local.tether import tethered
+from kept.verify.trials.code import LENGTH, PACKAGE, hash_of
 from tests.brokers.store_things import a_database
 from tests.spark.conftest import QUIET, ROOT, reachable_by_workers
 from tests.spark.drivers import Order
 from tests.spark.faults import BATCHES, FAULTS, TOUCH_THE_SOURCE, Means, World, filled_topic
 from tests.spark.things import each_once
 from tests.spark.turns import Run, Turns
-from tests.spark.verdicts import VOLUME, Verdict, counted, latest, page
+from tests.spark.verdicts import VOLUME, Verdict, counted, latest, of_code, page
 
 LINES, PAGE = ROOT / "docs" / "spark-proof.jsonl", ROOT / "docs" / "spark-proof.md"
 WORDS = ("exactly-once", "at-least-once", "at-most-once")
+ABOVE = frozenset({"aio", "cli", "demo", "verify"})
+"""What no pipeline may import (ARCHITECTURE.md): to change it changes nothing that is proved here."""
 SEEDS_OF_OTHERS = 3
 """Of the guarantees that may lose or repeat."""
 
@@ -89,7 +94,19 @@ def played(run: Run, means: Means, folder: Path) -> Verdict:
     allowed = max(1, struck) * (world.order.per_batch or 0)
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d")
     seconds = round(time.monotonic() - begun, 1)
-    return Verdict(*run, *counts, struck, allowed, tuple(world.stopped), seconds, now, versions(means.cluster))
+    stopped, used = tuple(world.stopped), versions(means.cluster)
+    return Verdict(*run, *counts, struck, allowed, stopped, seconds, now, used, code())
+
+
+def code(package: Path = PACKAGE) -> str:
+    """A hash of every file that a pipeline may use."""
+    found = hashlib.sha256()
+    for each in sorted(package.iterdir()):
+        if each.is_dir() and each.name not in ABOVE:
+            found.update(f"{each.name} {hash_of(each)}\n".encode())
+        elif each.is_file():
+            found.update(each.name.encode() + b"\n" + each.read_bytes())
+    return found.hexdigest()[:LENGTH]
 
 
 def versions(cluster: Cluster) -> dict[str, str]:
@@ -114,19 +131,34 @@ def main() -> int:
     parser.add_argument("--folder", help="keep what the servers and drivers write there; must be empty")
     parser.add_argument("--minutes", type=float, default=9.0, help="no run begins after them")
     options = parser.parse_args()
-    done = latest(LINES.read_text().splitlines()) if LINES.exists() else {}
+    now = code()
+    done = latest(_lines(), now)
     wanted = [
         run
         for run in runs(range(options.first, options.first + options.seeds), options.only, options.records)
         if not (run[:4] in done and done[run[:4]].records >= run.records and done[run[:4]].word_for_it == "holds")
     ]
-    good, left = _play(wanted, options)
-    PAGE.write_text(page(LINES.read_text().splitlines() if LINES.exists() else []), encoding="utf-8")
+    if wanted:
+        _drop_others(now)
+    good, left = _play(wanted, options, now)
+    PAGE.write_text(page(_lines()), encoding="utf-8")
     print(f"{len(wanted) - left} runs, {left} are left; {PAGE.relative_to(ROOT)} is written")
     return 0 if good and not left else 1
 
 
-def _play(wanted: list[Run], options: argparse.Namespace) -> tuple[bool, int]:
+def _lines() -> list[str]:
+    return LINES.read_text().splitlines() if LINES.exists() else []
+
+
+def _drop_others(now: str) -> None:
+    lines = _lines()
+    kept_ones = of_code(lines, now)
+    if len(kept_ones) < len(lines):
+        print(f"{len(lines) - len(kept_ones)} lines of other code are dropped: this is {now}", flush=True)
+        LINES.write_text("".join(f"{line}\n" for line in kept_ones), encoding="utf-8")
+
+
+def _play(wanted: list[Run], options: argparse.Namespace, now: str) -> tuple[bool, int]:
     """Whether all of them have held, and how many were left for another time."""
     settings = {**QUIET, "spark.sql.execution.arrow.maxRecordsPerBatch": str(chunk_of(options.records))}
     until = time.monotonic() + 60 * options.minutes
@@ -143,6 +175,10 @@ def _play(wanted: list[Run], options: argparse.Namespace) -> tuple[bool, int]:
             except Exception:  # noqa: BLE001 - the others go on; without a line it is run again
                 good.append(False)
                 print(f"no verdict: {run}\n{traceback.format_exc()}", flush=True)
+                return
+            if verdict.code != now:
+                good.append(False)
+                print(f"no verdict: the code was changed under {run}", flush=True)
                 return
             good.append(verdict.word_for_it == "holds")
             print(verdict, flush=True)

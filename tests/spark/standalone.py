@@ -84,6 +84,10 @@ class Standalone:
         """SIGKILL for the worker, its executors and their Python, as when its machine is lost."""
         processes.kill(living(self.folder_of(number)))
 
+    def alive(self, number: int) -> set[int]:
+        """The ids of the processes that a worker consists of."""
+        return {each.pid for each in living(self.folder_of(number))}
+
     def folder_of(self, number: int) -> Path:
         return self.folder / f"worker-{number}"
 

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import kept
 from kept.errors import ProgressMoved
@@ -38,7 +38,7 @@ from tests.spark.batches import (
     windows,
 )
 from tests.spark.test_partition_mode import WORDS, promised
-from tests.spark.things import Out, OutKafka, OutPostgres, beside, each_once, fill, out_of, pipeline
+from tests.spark.things import Out, OutKafka, OutPostgres, beside, each_once, fill, out_of, pipeline, records
 
 CHANGES = {"emit": Emit.CHANGES}
 
@@ -254,7 +254,7 @@ def test_staged_rows_that_are_gone_are_noticed_and_nothing_is_moved(
         def sweep(staged: Sequence[Staged]) -> None:
             admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
             place = staged[0].place
-            where = TopicPartition(f"kept.to-{topic}.staging", place.partition, place.last + 1)
+            where = TopicPartition(f"kept.staging.to-{topic}", place.partition, place.last + 1)
             (deleted,) = admin.delete_records([where]).values()
             deleted.result(30)
 
@@ -310,3 +310,21 @@ def test_a_driver_in_the_other_mode_ends_the_one_before(
         assert out.held() == both_sides(30)
         pipeline(cluster, topic, out.sink, exactly, spark).run()
         assert out.held() == both_sides(30) + (each_once(60) - each_once(30))
+
+
+def of_nothing(frame: DataFrame) -> DataFrame:
+    """A join with an empty table: Spark leaves the whole reading out of the plan that runs."""
+    nobody = frame.sparkSession.createDataFrame([], "key BINARY")
+    return records(frame).join(nobody, "key").select("key", "value")
+
+
+@pytest.mark.parametrize("into", ["postgres", "kafka"])
+def test_a_batch_of_which_no_row_can_come_out_is_done_all_the_same(
+    request: pytest.FixtureRequest, cluster: Cluster, topic: str, exactly: Guarantee, spark: SparkSession, into: str
+) -> None:
+    out = out_of(request, into)
+    fill(cluster, topic, 30)
+    source = KafkaSource(cluster.bootstrap, topic, max_per_batch=10)
+    ran = pipeline(cluster, topic, out.sink, exactly, spark, source=source, transform=of_nothing).run()
+    assert (ran.batches >= 3, ran.rows) == (True, 0)
+    assert out.recorded(topic) == {0: 10, 1: 10, 2: 10}

@@ -14,9 +14,11 @@ from kept.admin.topics import Topics
 from kept.consumer import Start
 from kept.consumer.births import Births
 from kept.local import Cluster
+from kept.producer.clients import fenced_client
+from kept.progress import Move, Seen, Step
 from kept.spark import KafkaSink, Limits, PostgresSink
 from kept.spark.driver import Driver
-from kept.spark.kafka_moves import Moves
+from kept.spark.kafka_moves import Apply, Moves
 from kept.spark.looking import Looking
 from kept.spark.mirror import Mirror
 from kept.stores import births
@@ -107,3 +109,22 @@ def test_a_topic_that_was_there_at_the_birth_begins_where_a_person_said(
     assert set(positions[b].values()) <= {10, 11}, "and nothing that was there before"
     later = family.another("c")
     assert set(family.be_born([a, b, later])[later].values()) == {0}
+
+
+def test_another_driver_at_the_same_birth_costs_a_second_try_and_not_the_start(
+    cluster: Cluster, into_kafka: OutKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each fences the other one somewhere: would both end by that, nobody goes on."""
+    family = Family(cluster, KafkaSink(into_kafka.bootstrap, into_kafka.topic))
+    real, fences = Moves._carry_out, [1, 2, 3]
+
+    def crossed(self: Moves, step: Step, apply: Apply) -> Seen | None:
+        if step.move is Move.RECORD_PROGRESS and fences:
+            fences.pop()
+            fenced_client(self._settings, 30)
+        return real(self, step, apply)
+
+    monkeypatch.setattr(Moves, "_carry_out", crossed)
+    positions = family.be_born(family.topics)
+    assert fences == []
+    assert [set(there.values()) for there in positions.values()] == [{10}, {10}]

@@ -207,7 +207,7 @@ def test_records_that_do_not_fit_the_schema_are_buried_though_a_filter_would_dro
     letters = in_table(dsn, f"to-{topic}")
     refuse_unwhole(letters, topic, UNREADABLE)
     assert {each.reason for each in letters} == {
-        "the value does not fit the schema: it is not JSON, or a field is of another type"
+        "the value does not fit the schema: it is not one JSON object, or a field cannot hold exactly what it is given"
     }
     listed = json.loads(on_cluster("dead-letters", "list", f"to-{topic}", "--dsn", dsn, "--json").stdout)
     assert sorted(each["from"] for each in listed) == sorted(f"{topic}[{n % 3}]@{n // 3}" for n in UNREADABLE)

@@ -91,7 +91,7 @@ def test_under_spark_submit_the_master_is_the_one_that_was_given(cluster: Cluste
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=240,
     )
     assert "master local[1]\n" in submitted.stdout, submitted.stderr[-3000:]
     assert "rows 90\n" in submitted.stdout, submitted.stderr[-3000:]

@@ -73,6 +73,11 @@ def test_every_row_arrives_and_progress_says_so(
     assert out.recorded(topic) == {0: 101, 1: 101, 2: 101}
 
 
+def test_a_topic_that_is_read_is_not_written(topic: str, into_kafka: OutKafka, rows: DataFrame) -> None:
+    with pytest.raises(kept.FixConfiguration, match=f"reads {topic}, and writes to it"):
+        writer(rows, into_kafka, topic).option("topic", topic).start()
+
+
 def test_rows_that_a_filter_left_out_are_no_gap(cluster: Cluster, topic: str, dsn: str, rows: DataFrame) -> None:
     """The last rows of each range are filtered away: who only sees rows could not tell them from rows that are lost."""
     out = OutPostgres(dsn)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import kept
@@ -31,6 +33,31 @@ def test_a_postgres_sink() -> None:
     assert asked.sink == kept.PostgresSink(TO_POSTGRES["dsn"], "out", ("id", "at"), upsert=True)
     assert asked.first_batch == 42
     assert "secret" not in repr(asked)
+
+
+def test_secrets_may_be_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_DSN", TO_POSTGRES["dsn"])
+    (tmp_path / "password").write_text("hush\n")
+    password = f"file:{tmp_path / 'password'}"
+    asked = asked_for(POSTGRES, {**TO_POSTGRES, "dsn": "env:SHOP_DSN", "source.sasl.password": password})
+    assert asked.sink == kept.PostgresSink(TO_POSTGRES["dsn"], "out")
+    assert asked.client == {"sasl.password": "hush"}
+    asked = asked_for(KAFKA, {**TO_KAFKA, "kafka.sasl.password": password})
+    assert isinstance(asked.sink, kept.KafkaSink)
+    assert asked.sink.producer_settings(asked.guarantee)["sasl.password"] == "hush"
+    assert "hush" not in repr(asked)
+    with pytest.raises(kept.FixConfiguration, match="the option dsn: the environment variable NOT_SET is not set"):
+        asked_for(POSTGRES, {**TO_POSTGRES, "dsn": "env:NOT_SET"})
+    with pytest.raises(kept.FixConfiguration, match=r"the option kafka.sasl.password: .* cannot be read"):
+        asked_for(KAFKA, {**TO_KAFKA, "kafka.sasl.password": "file:nowhere"})
+
+
+def test_a_setting_from_elsewhere_weakens_no_guarantee_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACKS", "1")
+    with pytest.raises(kept.WeakensGuarantee, match=r"kafka.acks=1 "):
+        asked_for(KAFKA, {**TO_KAFKA, "kafka.acks": "env:ACKS"})
+    monkeypatch.setenv("ACKS", "all")
+    asked_for(KAFKA, {**TO_KAFKA, "kafka.acks": "env:ACKS"})
 
 
 @pytest.mark.parametrize("missing", ["pipeline", "guarantee", "kafka.bootstrap.servers"])

@@ -23,7 +23,7 @@ from kept.pipelines.telling import BatchDone
 from kept.spark.from_file import FromFile
 from tests.conftest import KEPT, Eventually
 from tests.spark.conftest import ROOT
-from tests.spark.things import fill
+from tests.spark.things import OutKafka, fill
 
 EXAMPLES = ROOT / "examples"
 TO_POSTGRES = """
@@ -179,3 +179,79 @@ def test_the_command_tells_batches_and_ends_well_when_told_to(
     assert [each["lag_at_most"] for each in batches] == [180, 60, 0]
     assert f"to-{topic}: {topic} to table out of Postgres, exactly-once" in said
     assert rows(dsn, b"SELECT count(*), count(DISTINCT v) FROM out") == [(300, 300)]
+
+
+NEEDS_A_SESSION = """
+from pyspark.sql import functions as f
+
+EVEN = f.col("number") % 2 == 0
+
+@f.pandas_udf("long")
+def number_of(values):
+    return after(values.str[1:].astype(int))
+
+def after(numbers):
+    return numbers + 1
+
+def even(frame):
+    numbers = frame.select(number_of(frame.value.cast("string")).alias("number"), *OURS)
+    return numbers.where(EVEN)
+
+OURS = ("_kept_topic", "_kept_partition", "_kept_offset")
+"""
+
+
+@pytest.mark.usefixtures("said")
+def test_the_module_of_a_transform_may_need_a_session_at_its_top(
+    cluster: Cluster, topic: str, dsn: str, tmp_path: Path
+) -> None:
+    """The file is checked before there is one; the workers find the module too."""
+    fill(cluster, topic, 30)
+    (tmp_path / "numbers_of_values.py").write_text(NEEDS_A_SESSION)
+    file = tmp_path / "pay.toml"
+    function = '[transform]\nfunction = "numbers_of_values:even"\n'
+    file.write_text(TO_POSTGRES.replace("TOPIC", topic) + function + SINK)
+    command = [str(KEPT), "run", str(file), "--available-now"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert rows(dsn, b"SELECT count(*), min(number), max(number) FROM out") == [(15, 2, 30)]
+    (tmp_path / "numbers_of_values.py").write_text(NEEDS_A_SESSION.replace("def even", "def odd"))
+    wrong = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    assert wrong.returncode == 1
+    assert "pay.toml:8: transform.function: " in wrong.stderr, wrong.stderr
+    assert "write even in numbers_of_values" in wrong.stderr
+
+
+@pytest.mark.usefixtures("said")
+def test_references_in_settings_of_spark(topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `file:` is an address to Spark, unless the name says that a secret is meant. None is in the open."""
+    monkeypatch.setenv("CORES", "4")
+    (tmp_path / "hush").write_text("a secret\n")
+    conf = {"spark.cores.max": "env:CORES", "spark.eventLog.dir": "file:/tmp/x", "spark.ssl.keyPassword": "file:hush"}
+    lines = "".join(f'"{name}" = "{value}"\n' for name, value in conf.items())
+    ready = of(topic, f"{SINK}[spark.conf]\n{lines}", tmp_path / "pay.toml")
+    assert ready._conf() == {**conf, "spark.cores.max": "4", "spark.ssl.keyPassword": "a secret"}
+    for name in ("spark.ssl.keyPassword", "spark.authenticate.secret", "spark.hadoop.fs.s3a.secret.key"):
+        with pytest.raises(FixConfiguration, match=rf"pay.toml:11: spark.conf.{name}: this is a secret"):
+            of(topic, f'{SINK}[spark.conf]\n"{name}" = "plain"\n', tmp_path / "pay.toml")
+
+
+@pytest.mark.usefixtures("said")
+@pytest.mark.parametrize(
+    ("emit", "held"),
+    [
+        ('emit = "changes"\n', {"0 10": 1, "10 10": 1, "20 5": 1}),
+        ('emit = "final"\n', {"0 10": 1, "10 10": 1}),
+        ("", {"0 10": 1, "10 10": 1}),
+    ],
+)
+def test_a_file_says_whether_changes_or_final_results_of_windows_are_let_out(
+    cluster: Cluster, topic: str, into_kafka: OutKafka, spark: SparkSession, tmp_path: Path, emit: str, held: object
+) -> None:
+    """A window is ten records long: of 25 records the last one is open. What is final suits a topic."""
+    fill(cluster, topic, 25)
+    said = '[transform]\nfunction = "tests.spark.test_windows:told"\n'
+    sink = f'[sink]\nkafka = "env:KEPT_BOOTSTRAP"\ntopic = "{into_kafka.topic}"\n'
+    text = f'{emit}checkpoint = "checkpoint"' + TO_POSTGRES.replace("TOPIC", topic) + said + sink
+    FromFile(understood(tmp_path / "windows.toml", text), until_end=True).checked().pipeline(spark).run()
+    assert into_kafka.held() == held

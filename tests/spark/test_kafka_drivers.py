@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -22,15 +23,16 @@ from kept.consumer import Start
 from kept.consumer.asking import ask_offsets
 from kept.consumer.sources import Sources
 from kept.errors import Fenced, SinkChanged, TryAgain
+from kept.guarantees import BATCHES
 from kept.local import Cluster
 from kept.producer.carrier import make_carrier
 from kept.producer.clients import fenced_client
 from kept.progress import Batch, BatchRecord, Owner, Progress, Range
 from kept.spark import KafkaSink, kafka_batches, kafka_progress
-from kept.spark.kafka_batches import KafkaBatches, Means, batch_id_of
+from kept.spark.kafka_batches import LONGEST, KafkaBatches, Means, batch_id_of
 from kept.spark.kafka_keeping import KafkaKeeping
 from kept.spark.kafka_moves import Moves
-from kept.spark.kafka_progress import BATCHES, KafkaProgress, carrier_of
+from kept.spark.kafka_progress import KafkaProgress, carrier_of
 from kept.spark.kafka_records import Shape
 from kept.spark.kafka_sink import KafkaDriver
 from kept.spark.kafka_staging import read_staged
@@ -311,6 +313,35 @@ def test_a_transaction_that_the_broker_ends_is_made_again_unless_there_is_a_succ
         move()  # what is recorded is not moved again
     assert into_a.positions() == [10, 10, 10]
     assert sorted(read_all(sink.bootstrap, str(sink.topic))) == [b"a", b"b"]
+
+
+def test_a_batch_that_may_not_fit_into_a_transaction_is_refused_before_it_starts(
+    into_a: Piped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 10: a transaction that the broker ends in its midst is begun again and again, and never done."""
+    sink = into_a.sink
+    assert isinstance(sink, KafkaSink)
+    with into_a.driver() as (_, recorded):
+        move = ready_to_move(into_a, sink, recorded)
+        with monkeypatch.context() as slower:
+            slower.setattr(kafka_batches, "SLOWEST", 2 / (LONGEST + 1))
+            with pytest.raises(kept.FixConfiguration, match=f"a batch of 2 rows .* after {LONGEST} s") as told:
+                move()
+        assert "max_per_batch" in told.value.way_out
+        assert into_a.positions() == [6, 6, 6]
+        assert read_all(sink.bootstrap, str(sink.topic)) == []
+        monkeypatch.setattr(kafka_batches, "SLOWEST", 2 / LONGEST)
+        move()  # given as long as brokers allow
+    assert into_a.positions() == [10, 10, 10]
+    assert sorted(read_all(sink.bootstrap, str(sink.topic))) == [b"a", b"b"]
+
+
+def test_brokers_allow_a_transaction_as_long_as_that_and_no_longer(cluster: Cluster) -> None:
+    """The control: without the refusal above the client would be told so, by every attempt."""
+    settings = {"bootstrap.servers": cluster.bootstrap, "transactional.id": f"long-{uuid.uuid4().hex[:8]}"}
+    fenced_client({**settings, "transaction.timeout.ms": LONGEST * 1000}, 30)
+    with pytest.raises(kept.KeptError, match=r"(?i)transaction.*time"):
+        fenced_client({**settings, "transaction.timeout.ms": LONGEST * 1000 + 1}, 30)
 
 
 def ready_to_move(piped: Piped, sink: KafkaSink, recorded: dict[Part, Progress]) -> Callable[[], object]:

@@ -207,9 +207,26 @@ def test_stop_finishes_the_batch_in_hand(
     running = pipeline(cluster, topic, out.sink, exactly, spark, trigger=Every())
     thread = threading.Thread(target=running.run)
     thread.start()
-    eventually(lambda: out.held().total(), "the first rows are there")
-    running.stop()
-    thread.join(30)
+    try:
+        eventually(lambda: out.held().total(), "the first rows are there", within=120)
+    finally:
+        running.stop()
+        thread.join(30)
     assert not thread.is_alive()
     assert out.held() == each_once(90)
     assert out.recorded(topic) == {0: 30, 1: 30, 2: 30}
+
+
+def test_a_batch_that_fails_after_the_end_was_asked_for_is_told(
+    cluster: Cluster, topic: str, request: pytest.FixtureRequest, exactly: Guarantee, spark: SparkSession
+) -> None:
+    """Spark tells nobody: it seemed to have ended well."""
+
+    def asks_and_fails(_batch: object) -> None:
+        running.stop()
+        raise kept.TryAgain("the batch in hand has failed", way_out="see what is the matter")
+
+    fill(cluster, topic, 30)
+    running = pipeline(cluster, topic, out_of(request, "postgres").sink, exactly, spark, on_batch=asks_and_fails)
+    with pytest.raises(kept.TryAgain, match="the batch in hand has failed"):
+        running.run()

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 
 import pytest
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -18,7 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 import kept
 from kept.errors import NotPersisted
 from kept.local import Cluster
-from kept.spark import Limits
+from kept.producer.clients import make_client
+from kept.spark import POSITION, DeadLetterTopic, Limits
 from tests.brokers.pipes import new_topic
 from tests.spark.letters import others, pay, promised
 from tests.spark.things import Transform, pipeline, read_all, records
@@ -71,3 +73,52 @@ def _take_more(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for answer in admin.incremental_alter_configs([resource]).values():
         answer.result(30)
+
+
+TOGETHER = Counter(f"{number:02}" * 500 for number in range(20))
+
+
+def side_by_side(frame: DataFrame) -> DataFrame:
+    """All for one partition, so that they travel together."""
+    return frame.selectExpr("value", "0 as partition", *POSITION)
+
+
+def side_by_side_shuffled(frame: DataFrame) -> DataFrame:
+    return frame.selectExpr("value", "0 as partition").repartition(1)
+
+
+@pytest.mark.parametrize(
+    ("word", "transform", "letters"),
+    [
+        ("at-most-once", side_by_side, False),
+        ("at-most-once", side_by_side, True),
+        ("at-least-once", side_by_side, False),
+        ("exactly-once", side_by_side, False),
+        ("exactly-once", side_by_side_shuffled, False),
+    ],
+    ids=["at-most-once", "at-most-once, dead letters", "at-least-once", "exactly-once", "exactly-once, batch mode"],
+)
+def test_records_that_are_too_large_only_together_are_written(
+    cluster: Cluster, topic: str, spark: SparkSession, word: str, transform: Transform, letters: bool
+) -> None:
+    """Rule 14: each of them is legal, and max.message.bytes limits a batch."""
+    out, dead = new_topic(cluster.bootstrap, max_message_bytes=4000), new_topic(cluster.bootstrap)
+    with kept.Producer(cluster.bootstrap, kept.AtLeastOnce()) as producer:
+        for value in TOGETHER:
+            producer.send(topic, value, partition=0)
+    sink = kept.KafkaSink(cluster.bootstrap, out)
+    more = {"transform": transform, "dead_letters": DeadLetterTopic(dead) if letters else None}
+    ran = pipeline(cluster, topic, sink, promised(word, topic), spark, **more).run()
+    assert (ran.rows, ran.buried) == (20, 0)
+    assert Counter(value.decode() for value in read_all(cluster.bootstrap, out)) == TOGETHER
+
+
+def test_a_client_of_its_own_would_have_them_refused(cluster: Cluster) -> None:
+    """The control: the topic does refuse the same records, when a client puts them into one batch."""
+    out = new_topic(cluster.bootstrap, max_message_bytes=4000)
+    refused: list[KafkaError | None] = []
+    client = make_client({"bootstrap.servers": cluster.bootstrap, "linger.ms": 500})
+    for value in TOGETHER:
+        client.produce(out, value, partition=0, on_delivery=lambda error, _message: refused.append(error))
+    assert client.flush(30) == 0
+    assert [error and error.code() for error in refused] == [KafkaError.MSG_SIZE_TOO_LARGE] * 20

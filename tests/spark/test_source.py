@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
+from collections.abc import Iterator
 from datetime import datetime, timezone
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -16,9 +20,11 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 import kept
 from kept.admin.topics import Topics
 from kept.consumer import Start
-from kept.errors import Gap, ProgressLost, ProgressMoved, SourceChanged
+from kept.errors import FixConfiguration, Gap, ProgressLost, ProgressMoved, SourceChanged
 from kept.guarantees import Guarantee
 from kept.local import Cluster
+from kept.local.ports import ANY_FREE, BROKERS
+from kept.local.tether import tethered
 from kept.spark import KafkaSource, UntilEnd
 from kept.spark.looking import Looking
 from tests.conftest import Eventually
@@ -99,6 +105,40 @@ def test_progress_beyond_the_end_of_the_log_stops(
         pipeline(cluster, topic, out.sink, exactly, spark).run()
 
 
+@pytest.fixture
+def own_cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """All its brokers may die: with the logs of every other test they would take minutes to come back."""
+    with tethered(Cluster(tmp_path / "cluster")) as cluster:
+        cluster.up(ports=ANY_FREE)
+        yield cluster
+
+
+@pytest.mark.slow
+def test_logs_that_lost_their_tails_and_were_filled_again_stop_both_sinks(
+    own_cluster: Cluster, topic: str, out: OutPostgres, exactly: Guarantee, spark: SparkSession
+) -> None:
+    """Rule 3, as after a power loss that every broker had: what was never written to a disk is gone, of all copies."""
+    into_kafka = OutKafka(own_cluster.bootstrap, f"out-of-{topic}", f"to-{topic}")
+    for name, partitions in ((topic, 3), (into_kafka.topic, 2)):
+        Topics(own_cluster.bootstrap).create(name, partitions, kept.ExactlyOnce("tests"))
+    fill(own_cluster, topic, 300)
+    for sink in (out.sink, into_kafka.sink):
+        pipeline(own_cluster, topic, sink, exactly, spark).run()
+    brokers = [own_cluster.broker(number) for number in BROKERS]
+    for broker in brokers:
+        broker.kill()
+    logs = [log for broker in brokers for log in broker.data.glob(f"{topic}-*/*.log")]
+    assert len(logs) == 9
+    for log in logs:
+        os.truncate(log, log.stat().st_size // 2)
+    own_cluster.up()
+    fill(own_cluster, topic, 600, 1000)  # so that every position is inside again
+    for sink in (out.sink, into_kafka.sink):
+        with pytest.raises(SourceChanged, match="the log was cut"):
+            pipeline(own_cluster, topic, sink, exactly, spark).run()
+    assert out.held() == into_kafka.held() == each_once(300)
+
+
 def test_a_log_that_was_cut_and_filled_again_stops_and_an_election_does_not(
     mended: Cluster, topic: str, out: OutPostgres, exactly: Guarantee, spark: SparkSession, eventually: Eventually
 ) -> None:
@@ -154,6 +194,50 @@ def test_a_pattern_finds_topics_and_those_that_come_later_begin_at_their_beginni
     pipeline(cluster, topic, out.sink, exactly, spark, source=source).run()
     assert out.held() == each_once(30)
     assert out.recorded(topic) == {0: 10, 1: 10, 2: 10}
+
+
+def delete_below(cluster: Cluster, topic: str, offset: int) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})  # it has to live until the answer is there
+    places = [TopicPartition(topic, number, offset) for number in range(3)]
+    for deleted in admin.delete_records(places).values():
+        deleted.result(30)
+
+
+def test_a_checkpoint_behind_what_was_deleted_is_no_loss(
+    cluster: Cluster, topic: str, out: OutPostgres, exactly: Guarantee, spark: SparkSession, tmp_path: Path
+) -> None:
+    """The records between are done: progress in the sink is beyond them, and only the checkpoint asks for them."""
+    notes, old = tmp_path / "notes", tmp_path / "old"
+    fill(cluster, topic, 30)
+    pipeline(cluster, topic, out.sink, exactly, spark, checkpoint=str(notes)).run()
+    shutil.copytree(notes, old)
+    fill(cluster, topic, 30, 30)
+    pipeline(cluster, topic, out.sink, exactly, spark, checkpoint=str(notes)).run()
+    delete_below(cluster, topic, 15)
+    fill(cluster, topic, 30, 60)
+    with pytest.raises(FixConfiguration, match="nothing is lost") as stopped:
+        pipeline(cluster, topic, out.sink, exactly, spark, checkpoint=str(old)).run()
+    assert "move the checkpoint away" in stopped.value.way_out
+    pipeline(cluster, topic, out.sink, exactly, spark, checkpoint=str(tmp_path / "new")).run()
+    assert out.held() == each_once(90)
+
+
+def test_a_topic_found_later_that_begins_above_nought_is_no_loss(
+    cluster: Cluster, topic: str, out: OutPostgres, exactly: Guarantee, spark: SparkSession, tmp_path: Path
+) -> None:
+    source = KafkaSource(cluster.bootstrap, pattern=f"{topic}.*")
+    fill(cluster, topic, 30)
+    pipeline(cluster, topic, out.sink, exactly, spark, source=source, checkpoint=str(tmp_path / "notes")).run()
+    later = f"{topic}-later"
+    Topics(cluster.bootstrap).create(later, 3, kept.ExactlyOnce("tests"))
+    fill(cluster, later, 30)
+    delete_below(cluster, later, 10)
+    fill(cluster, later, 30, 30)
+    for _ in range(2):
+        with pytest.raises(FixConfiguration, match="nothing is lost"):
+            pipeline(cluster, topic, out.sink, exactly, spark, source=source, checkpoint=str(tmp_path / "notes")).run()
+    pipeline(cluster, topic, out.sink, exactly, spark, source=source, checkpoint=str(tmp_path / "new")).run()
+    assert out.held() == each_once(60)
 
 
 def test_a_pipeline_may_be_born_at_a_time(

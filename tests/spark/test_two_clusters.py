@@ -82,21 +82,23 @@ def test_a_batch_that_is_repeated_is_found_in_the_cluster_of_its_sink(
     pipeline(cluster, topic, out.sink, exactly, spark, **more).run()
     assert out.held() == both_sides(60)
     assert out.recorded(topic) == {0: 20, 1: 20, 2: 20}
-    assert f"kept.to-{topic}.staging" not in topics_of(cluster)
+    assert f"kept.staging.to-{topic}" not in topics_of(cluster)
 
 
 def test_the_topic_of_the_same_name_in_the_other_cluster_is_not_the_source(
     cluster: Cluster, topic: str, out: OutKafka, elsewhere: Cluster, exactly: Guarantee, spark: SparkSession
 ) -> None:
     """Rule 3: an address that points at the mirror would be read on from offsets that mean other records."""
-    born = out.sink.open(out.name, exactly)
+    sink = kept.KafkaSink(elsewhere.bootstrap, f"out-of-{topic}")
+    make_topic(elsewhere, f"out-of-{topic}", 2)
+    born = sink.open(out.name, exactly)
     try:
         born.seed({topic: Looking({"bootstrap.servers": cluster.bootstrap}).seeds(topic, Start.BEGINNING)})
     finally:
         born.close()
     fill(elsewhere, topic, 30)
     with pytest.raises(SourceChanged, match="made anew"):
-        pipeline(elsewhere, topic, out.sink, exactly, spark).run()
+        pipeline(elsewhere, topic, sink, exactly, spark).run()
     assert out.held() == each_once(30), "what was there before, and nothing else"
 
 

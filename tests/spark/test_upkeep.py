@@ -329,6 +329,8 @@ table = "out"
     assert [(row["recorded"], row["checkpoint"], row["restart"]) for row in rows] == [(10, 10, "goes on at 10")] * 3
     assert "move the checkpoint away" in told("replay", str(file), "--from", "4", "--yes")
     assert "6 ahead of the sink: it stops with a gap" in told("show", str(file))
+    assert "6 ahead of the sink" in said("show", str(file), expected=3)["partitions"][0]["trouble"]
+    assert "move the checkpoint away" in told("repair", str(file)), "no progress is to be moved for it"
     fill(cluster, topic, 3, 30)
     with pytest.raises(kept.errors.Gap, match="move a checkpoint of Spark away"):
         ready.pipeline(spark).run()

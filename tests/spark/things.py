@@ -6,7 +6,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -218,6 +218,9 @@ class FaultyDriver:
 
     def born(self, topic: str) -> Birth | None:
         return self.inner.born(topic)
+
+    def topics(self) -> Collection[str]:
+        return self.inner.topics()
 
     def seed(self, seeds: Mapping[str, Sequence[Seed]]) -> Mapping[str, Mapping[int, Progress]]:
         return self.inner.seed(seeds)

@@ -24,6 +24,7 @@ from kept.admin.counting import count
 from kept.admin.logs import Logs
 from kept.coordinator import ask_coordinator
 from kept.errors import FixConfiguration, KeptError, OutcomeUnknown, TryAgain
+from kept.guarantees import only_asks
 
 MOST_OFFSETS_COUNTED = 100_000
 LONGEST_COUNT = 10.0
@@ -80,7 +81,7 @@ class Groups:
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
         self._reached_by = {"bootstrap.servers": bootstrap}
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        self._admin = AdminClient(only_asks({"bootstrap.servers": bootstrap}))
         self.logs = Logs(self._admin)
 
     def list(self) -> Sequence[Group]:

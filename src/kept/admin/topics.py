@@ -14,7 +14,7 @@ from confluent_kafka.admin._metadata import TopicMetadata
 from confluent_kafka.cimpl import NewTopic
 
 from kept.errors import FixConfiguration, KeptError, OutcomeUnknown, TryAgain
-from kept.guarantees import Guarantee, merge, topic_settings
+from kept.guarantees import Guarantee, carrier_settings, carries_progress, merge, only_asks, topic_settings
 
 ANSWER_WITHIN = 30.0
 _WITHIN = {"operation_timeout": ANSWER_WITHIN, "request_timeout": ANSWER_WITHIN}
@@ -64,13 +64,17 @@ class Topics:
     """The topics of one cluster."""
 
     def __init__(self, bootstrap: str) -> None:
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        self._admin = AdminClient(only_asks({"bootstrap.servers": bootstrap}))
 
     def create(
         self, name: str, partitions: int, guarantee: Guarantee, overrides: Mapping[str, object] | None = None
     ) -> Topic:
-        """Create a topic on which the guarantee can be kept, and wait until every partition has a leader."""
-        settings = merge(topic_settings(guarantee), overrides or {})
+        """Create a topic on which the guarantee can be kept, and wait until every partition has a leader.
+
+        One of ours that carries progress, known by its name, is compacted instead.
+        """
+        rows = carrier_settings(guarantee) if carries_progress(name) else topic_settings(guarantee)
+        settings = merge(rows, overrides or {})
         copies = settings.pop(_COPIES)
         config = {key: str(value) for key, value in settings.items()}
         request = NewTopic(name, num_partitions=partitions, replication_factor=_whole(copies), config=config)

@@ -54,7 +54,7 @@ def describe(group: str, bootstrap: str | None, as_json: bool) -> None:
     long, "at most" stands before a bound taken from offsets ("exact": false with --json).
     """
     from kept.admin.groups import Groups
-    from kept.producer.carrier import CARRIER
+    from kept.guarantees import CARRIER
 
     cluster = Groups(target.address(bootstrap))
     found = cluster.describe(group)
@@ -246,7 +246,7 @@ def reset(
 
 
 def _refuse_what_is_ours(group: str, topic: str, *, break_exactly_once: bool) -> None:
-    from kept.producer.carrier import CARRIER
+    from kept.guarantees import CARRIER
 
     if topic == CARRIER:
         raise FixConfiguration(

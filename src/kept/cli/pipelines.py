@@ -109,8 +109,9 @@ def show(
         _print_standings(standings, name)
         if at_work is not None:
             click.echo(f"at work: {'; '.join(at_work) or 'nobody'}")
-    if any(each.trouble(name) for each in standings):
-        say(f"a person has to decide: `kept pipelines repair {name}`")
+    stop = _stop(standings, name)
+    if stop is not None:
+        say(f"a person has to decide: {stop}")
         context.exit(ExitCode.ANSWER_IS_NO)
 
 
@@ -180,9 +181,10 @@ def repair(
     with _upkeep(Where(name, dsn, bootstrap, source, checkpoint, into)) as upkeep:
         name = upkeep.keeping.pipeline
         everyone = upkeep.standings()
-        standings = [each for each in chosen(everyone, topic, partitions) if each.trouble(name)]
+        meant = chosen(everyone, topic, partitions)
+        standings = [each for each in meant if each.trouble(name)]
         if not standings:
-            say(f"nothing is wrong with {name}: it goes on where it is")
+            say(_stop(meant, name) or f"nothing is wrong with {name}: it goes on where it is")
             if as_json:
                 print_json({"pipeline": name, "carried_out": False, "troubles": []})
         elif goal is None:
@@ -228,8 +230,18 @@ def _moved(change: Change) -> dict[str, object]:
     }  # fmt: skip
 
 
+def _stop(standings: Sequence[Standing], name: str) -> str | None:
+    """The next step of a person, where the pipeline would not go on; moving progress comes first."""
+    from kept.pipelines.standing import way_out
+
+    stops = [stop for each in standings if (stop := each.stops(name)) is not None]
+    if any(each.trouble(name) for each in standings):
+        return way_out(name)
+    return f"{stops[0].what}; {stops[0].way_out}" if stops else None
+
+
 def _row(each: Standing, name: str) -> dict[str, object]:
-    trouble = each.trouble(name)
+    trouble = each.stops(name)
     return {
         "topic": each.part[0],
         "partition": each.part[1],

@@ -33,7 +33,8 @@ def create(
 ) -> None:
     """Create a topic on which the guarantee can be kept.
 
-    Settings that weaken it are refused; --guarantee at-most-once allows anything.
+    Settings that weaken it are refused; --guarantee at-most-once allows anything. One of kept's own that carries
+    progress, known by its name, is compacted under each.
     """
     from kept.admin.topics import Topics
     from kept.guarantees import ExactlyOnce, parse

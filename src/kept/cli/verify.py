@@ -157,13 +157,17 @@ def pipeline(
 
 @verify.command()
 @click.argument("run", type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--backwards", is_flag=True, help="From its last scenario on, beside another process that goes on with it."
+)
 @minutes
 @as_json
-def resume(run: Path, minutes: float, as_json: bool) -> int:
+def resume(run: Path, backwards: bool, minutes: float, as_json: bool) -> int:
     """Go on with a run that was interrupted, or had no time for all of it.
 
     RUN is a directory that `kept verify` made, on a cluster that was started for it. A trial that came to its end
-    stays, whatever it has shown; one that was interrupted is done anew.
+    stays, whatever it has shown; one that was interrupted is done anew. Two may go on with the same run at a time, each
+    on a cluster of its own: a scenario is played by the one that comes to it first.
     """
     from kept.verify.report import write_reports
     from kept.verify.run_directory import RunDirectory
@@ -178,7 +182,8 @@ def resume(run: Path, minutes: float, as_json: bool) -> int:
     planned = dict.fromkeys(cell.scenario for cell in plan.cells)
     with Place.of_its_own().cluster() as cluster:
         runner = Runner(cluster, directory, plan.seed, smoke=plan.smoke, lasting=False, say=say)
-        report = runner.resume([scenario(name) for name in planned if name in NAMES], minutes)
+        scenarios = [scenario(name) for name in planned if name in NAMES]
+        report = runner.resume(scenarios, minutes, backwards=backwards)
     return _tell(report, run, as_json)
 
 
@@ -226,6 +231,13 @@ def _list(as_json: bool) -> int:
     return ExitCode.DONE
 
 
+def _left(path: Path) -> set[str]:
+    """The cells of which something was not played to its end: that says nothing of a guarantee."""
+    from kept.verify.run_directory import RunDirectory
+
+    return {cell.name for cell, _ in RunDirectory(path).left()}
+
+
 def _tell(report: Report, path: Path, as_json: bool) -> int:
     if as_json:
         print_json({**report.document(), "run": str(path)})
@@ -238,8 +250,11 @@ def _tell(report: Report, path: Path, as_json: bool) -> int:
         control = "-" if outcome.control is None else "broke" if outcome.control_broke else "did not break"
         rows.append((outcome.cell.scenario, outcome.cell.guarantee, outcome.verdict.value, *numbers, control))
     print_table(["scenario", "guarantee", "verdict", "sent", "lost", "duplicated", "control"], rows)
+    left = _left(path)
     for outcome in report.outcomes:
-        for reason in outcome.reasons:
+        for reason in outcome.reasons if outcome.cell.name not in left else ():
             say(f"{outcome.cell.name}: {reason}")
+    if left:
+        say(f"{len(left)} of {len(report.outcomes)} were not played to their end: `kept verify resume {path}` goes on")
     say(f"the report: {path / 'report.html'}")
     return exit_code_of(report)

@@ -97,7 +97,7 @@ class Place:
 
     def _ask(self) -> None:
         """Nothing is done in somebody's cluster that they did not agree to."""
-        from kept.producer.carrier import CARRIER
+        from kept.guarantees import CARRIER
 
         say(f"on the cluster at {self.bootstrap}, which stays as it is but for this:")
         say(f"  topics and groups that begin with {self.prefix} or kept.{self.prefix} are made, filled, and deleted")

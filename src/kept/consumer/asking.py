@@ -15,8 +15,11 @@ from contextlib import suppress
 from typing import TypeVar
 
 from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer as Client
 from confluent_kafka.admin import AdminClient, TopicMetadata  # type: ignore[attr-defined]
 from confluent_kafka.admin._listoffsets import ListOffsetsResultInfo, OffsetSpec
+
+from kept.consumer.faults import reading_error
 
 ANSWER_WITHIN = 30.0
 FIRST_STEP = 1.0
@@ -72,6 +75,21 @@ def look_for(admin: AdminClient, topic: str) -> TopicMetadata:
         except KafkaException as failure:
             if failure.args[0].code() not in ASK_AGAIN or time.monotonic() > deadline:
                 raise
+        time.sleep(PAUSE)
+
+
+def require(client: Client, topic: str) -> None:
+    """A topic that is not there is told; one that has just been made is not known to every broker at once."""
+    deadline = time.monotonic() + KNOWN_WITHIN
+    while True:
+        try:
+            error = client.list_topics(topic, timeout=ANSWER_WITHIN).topics[topic].error
+        except KafkaException as failure:
+            raise reading_error(failure.args[0], topic) from failure
+        if error is None:
+            return
+        if time.monotonic() > deadline:
+            raise reading_error(error, topic)
         time.sleep(PAUSE)
 
 

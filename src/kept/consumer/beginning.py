@@ -74,7 +74,7 @@ class Beginning:
                 self._member.commit(starts)
             return {**there, **starts}
         if not there:
-            return self._birth(topic, everywhere, places)
+            return self._birth(self._births, topic, places)
         born = self._births.partitions(topic) or 1 + max(number for _, number in there)
         if lost := [number for _, number in missing if number < born]:
             raise ProgressLost(
@@ -86,9 +86,13 @@ class Beginning:
             logger.warning("%s[%d] is new to the group: it is read from its beginning", *place)
         return {**there, **self._seed(_positions(self._member.first_offsets(missing)))}
 
-    def _birth(self, topic: str, everywhere: Sequence[Place], places: Sequence[Place]) -> dict[Place, Next]:
-        if self._births is not None:
-            self._births.refuse_second(topic)
+    def _birth(self, births: Births, topic: str, places: Sequence[Place]) -> dict[Place, Next]:
+        """Nobody has progress. A birth is written after it: who sees one looks again, a founder may just have come."""
+        everywhere = [(topic, number) for number in self._member.numbers(topic)]
+        if births.known(topic):
+            if any(self._committed(everywhere).values()):
+                return self._begin(topic, places)
+            births.refuse_second(topic)
         if (topic, 0) in places or (topic, 0) in self._member.owned:
             return self._seed(self.starts(everywhere))
         return self._wait_for_founder(topic, everywhere)

@@ -16,7 +16,8 @@ from kept.consumer.asking import ANSWER_WITHIN, look_for
 from kept.consumer.faults import is_passing, reading_error, set_position
 from kept.consumer.sources import Sources
 from kept.errors import ProgressLost, SourceChanged, TryAgain
-from kept.producer.carrier import CARRIER, make_carrier
+from kept.guarantees import CARRIER, only_asks
+from kept.producer.carrier import make_carrier
 
 
 class Births:
@@ -26,6 +27,7 @@ class Births:
         self._settings = settings
         self.group = group
         self._sources = sources
+        self._is_kept = False
 
     def refuse_second(self, topic: str) -> None:
         """A group without any progress, of which a birth is known, has lost it; or its topic is another one now."""
@@ -56,9 +58,10 @@ class Births:
             return
         told: list[KafkaError | None] = []
         # Twice is as good as once here, and an idempotent client would wait half a second for its number.
-        client = Producer({**self._settings, "acks": "all", "enable.idempotence": False, "linger.ms": 0})
+        client = Producer(only_asks({**self._settings, "acks": "all", "enable.idempotence": False, "linger.ms": 0}))
         client.produce(
             CARRIER,
+            partition=0,  # where births are read, however many there are
             key=json.dumps(["birth", self.group, topic, topic_id, partitions]).encode(),
             value=b"{}",
             on_delivery=lambda error, _: told.append(error),
@@ -73,10 +76,11 @@ class Births:
         """The ids under which this group has read a topic of that name, and how many partitions of each.
 
         That nothing was ever written down is believed only to the controller, which makes the carrier or has it: a
-        broker that is behind would turn lost progress into a new beginning.
+        broker that is behind would turn lost progress into a new beginning. Whether it is kept is asked once.
         """
-        if not self._any():
+        if not self._any() or not self._is_kept:
             make_carrier(self._sources.admin)
+            self._is_kept = True
         return self._of_group(topic, self._written())
 
     def glance(self, topic: str) -> dict[str, int]:

@@ -8,6 +8,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from kept.consumer.asking import require
 from kept.consumer.at_least_once import AtLeastOnceLoop
 from kept.consumer.at_most_once import AtMostOnceLoop
 from kept.consumer.batch import Batch, refuse_none
@@ -311,7 +312,7 @@ class Consumer:
     def _graveyard(self, topic: str | None) -> Graveyard | nullcontext[None]:
         if topic is None:
             return nullcontext()
-        self._member.require(topic)  # told now, not when the first record is given up
+        require(self._member.client, topic)  # told now, not when the first record is given up
         return Graveyard(self._bootstrap, topic, self.guarantee, self.group, self._connection)
 
 

@@ -12,19 +12,20 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property, partial
-from typing import Any
 
 from confluent_kafka import Consumer as Client
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from kept.consumer.asking import ANSWER_WITHIN, KNOWN_WITHIN, ask_offsets, look_for
+from kept.consumer.asking import ANSWER_WITHIN, ask_offsets, look_for, require
 from kept.consumer.faults import commit_error, deleted, group_reset, is_out_of_range, is_passing, reading_error
 from kept.consumer.follower import Follower
 from kept.consumer.positions import Next, from_client, to_client
 from kept.consumer.records import Place, Record, records_of
+from kept.consumer.sharing import Sharing
 from kept.errors import Fenced, FixConfiguration, KeptError, TryAgain
+from kept.guarantees import only_asks
 
 GIVEN_BACK_WITHIN = 10.0
 
@@ -34,7 +35,7 @@ class Membership:
 
     def __init__(self, settings: Mapping[str, object], topics: Sequence[str]) -> None:
         self.topics = list(topics)
-        self._settings: dict[str, Any] = dict(settings)
+        self._settings = dict(settings)
         self.owned: set[Place] = set()
         self._follower: Follower | None = None
         self._failure: BaseException | None = None
@@ -48,6 +49,7 @@ class Membership:
         self._pauses_changed = False
         self._idle_since: float | None = None
         self._has_joined = False  # the group has said what is ours, be it nothing
+        self._sharing = Sharing(self._settings, self.topics, self.numbers)
         self._later: Callable[[KeptError | None], object] | None = None
         self.skipping: Callable[[Place, int], str] = partial(group_reset, str(settings["group.id"]))
         """How a person has it go on at an offset behind records that are gone, as a command."""
@@ -65,7 +67,7 @@ class Membership:
 
     @cached_property
     def asking(self) -> AdminClient:
-        return AdminClient(self._settings)
+        return AdminClient(only_asks(self._settings))
 
     @property
     def _level(self) -> IsolationLevel:
@@ -75,23 +77,12 @@ class Membership:
     def join(self, follower: Follower) -> None:
         """Become a member. A topic that is not there is told now, not waited for."""
         for topic in self.topics:
-            self.require(topic)
+            require(self.client, topic)
         self._follower = follower
-        self.client.subscribe(self.topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+        self._subscribe()
 
-    def require(self, topic: str) -> None:
-        """A topic that is not there is told; one that has just been made is not known to every broker at once."""
-        deadline = time.monotonic() + KNOWN_WITHIN
-        while True:
-            try:
-                error = self.client.list_topics(topic, timeout=ANSWER_WITHIN).topics[topic].error
-            except KafkaException as failure:
-                raise reading_error(failure.args[0], topic) from failure
-            if error is None:
-                return
-            if time.monotonic() > deadline:
-                raise reading_error(error, topic)
-            time.sleep(0.1)
+    def _subscribe(self) -> None:
+        self.client.subscribe(self.topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
 
     def take(self, most: int, wait: float) -> list[Record]:
         """Up to so many records, as soon as there is one; nothing after `wait` seconds without any.
@@ -99,9 +90,8 @@ class Membership:
         When it raises, records may have been taken that nobody got: seek before the next call.
         """
         self._refuse_stuck()
-        if self._pauses_changed:
-            self._heed_pauses()
         try:
+            self._prepare()
             first = self.client.poll(wait)
             self._gone.clear()  # what went before the first record came is not among the records
             messages = [] if first is None else [first]
@@ -124,6 +114,13 @@ class Membership:
         elif self._idle_since is None and wait > 0 and not self._is_resting():
             self._idle_since = time.monotonic()
         return records
+
+    def _prepare(self) -> None:
+        if self._pauses_changed:
+            self._heed_pauses()
+        if self._sharing.is_due and self._sharing.is_up_to(self.client.memberid()):
+            self.client.unsubscribe()  # whoever leaves and joins has the group share out everything again
+            self._subscribe()
 
     @property
     def idle_for(self) -> float:
@@ -309,6 +306,7 @@ class Membership:
             self._begun.update(begin)
             self._unsure.update({place: begin[place] for place in places if begin[place].leader_epoch >= 0})
             self.owned.update(places)
+            self._sharing.shared_out(self.owned)
             self._has_joined = True
             self._idle_since = None  # it took its time to join
             self._heed_pauses()  # the client remembers a pause of partitions that went and came back

@@ -15,6 +15,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from kept.consumer.asking import ANSWER_WITHIN, ask_offsets
 from kept.consumer.records import Record
 from kept.errors import FixConfiguration, KeptError, TryAgain
+from kept.guarantees import only_asks
 
 
 class Start(Enum):
@@ -35,7 +36,7 @@ class Reader:
         self, bootstrap: str, topic: str, *, start: Start, committed: bool = True, partition: int | None = None
     ) -> None:
         self._topic = topic
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        self._admin = AdminClient(only_asks({"bootstrap.servers": bootstrap}))
         self._client = Client(
             {
                 "bootstrap.servers": bootstrap,

@@ -15,6 +15,7 @@ from kept.consumer.faults import reading_error, set_position
 from kept.consumer.positions import Next
 from kept.consumer.records import Place
 from kept.errors import ProgressMoved, SourceChanged
+from kept.guarantees import only_asks
 
 _SIGNATURE = re.compile(r"kept 1 (?P<topic_id>\S+)")
 
@@ -23,7 +24,7 @@ class Sources:
     """Asks the cluster for the identity of topics."""
 
     def __init__(self, settings: Mapping[str, object], admin: AdminClient | None = None) -> None:
-        self.admin = AdminClient(dict(settings)) if admin is None else admin  # type: ignore[arg-type]
+        self.admin = AdminClient(only_asks(settings)) if admin is None else admin
 
     def cluster_id(self) -> str:
         try:
@@ -45,6 +46,12 @@ class Sources:
         """The topic's id and the numbers of its partitions, as one broker knows them at one moment."""
         found = self._ask([topic])()[topic]
         return str(found.topic_id), sorted(partition.id for partition in found.partitions)
+
+    def internal(self, topics: Sequence[str]) -> set[str]:
+        """Those that are Kafka's own; their names begin alike, and others' may."""
+        suspects = [topic for topic in topics if topic.startswith("__")]
+        described = self._ask(suspects)() if suspects else {}
+        return {topic for topic, each in described.items() if each.is_internal}
 
     def describe(self, topics: Sequence[str], within: float = ANSWER_WITHIN) -> dict[str, Future[TopicDescription]]:
         """Ask once, and wait for nothing."""

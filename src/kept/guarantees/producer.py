@@ -35,6 +35,13 @@ def _at_most_once() -> tuple[Row, ...]:
             "without retries",
         ),
         _no_transaction(),
+        Row(
+            "allow.auto.create.topics",
+            "false",
+            Anything(),
+            "a mistyped topic would come into being, and nobody reads what is sent there; a loss is allowed here, so "
+            "who wants topics made on the side may say so",
+        ),
     )
 
 

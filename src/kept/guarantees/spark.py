@@ -12,8 +12,12 @@ def spark_source_settings(guarantee: Guarantee) -> Settings:
     """The rows for `readStream.format("kafka")` under a guarantee."""
     rows = (_source_isolation(guarantee), *_one_task_a_partition(), _short_wait(), *_dead_brokers())
     if isinstance(guarantee, AtMostOnce):
-        return Settings(Side.SPARK_SOURCE, guarantee, (_start(Anything()), *rows))
-    return Settings(Side.SPARK_SOURCE, guarantee, (_start(OneOf(("earliest",))), *_no_skipping(), *rows))
+        return Settings(Side.SPARK_SOURCE, guarantee, (_start(Anything()), _no_topic_by_accident(Anything()), *rows))
+    return Settings(
+        Side.SPARK_SOURCE,
+        guarantee,
+        (_start(OneOf(("earliest",))), *_no_skipping(), _no_topic_by_accident(JAVA_FALSE), *rows),
+    )
 
 
 def spark_sink_settings(guarantee: Guarantee) -> Settings:
@@ -61,12 +65,15 @@ def _no_skipping() -> tuple[Row, ...]:
             JAVA_TRUE,
             "a record damaged on disk or on the way would be taken for the one that was sent",
         ),
-        Row(
-            "kafka.allow.auto.create.topics",
-            "false",
-            JAVA_FALSE,
-            "a topic that was deleted would come back, empty, with other offsets under the same name",
-        ),
+    )
+
+
+def _no_topic_by_accident(keeps: Anything | OneOf) -> Row:
+    return Row(
+        "kafka.allow.auto.create.topics",
+        "false",
+        keeps,
+        "a topic that was deleted would come back, empty, with other offsets under the same name",
     )
 
 

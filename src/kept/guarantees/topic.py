@@ -1,4 +1,7 @@
-"""What a topic must be set to: Kafka's topic settings, and the replication factor chosen at its creation."""
+"""What a topic must be set to: Kafka's topic settings, and the replication factor chosen at its creation.
+
+Topics of our own that carry progress are set otherwise: whoever makes one, they are known by their names.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,39 @@ from kept.guarantees.levels import AtMostOnce, Guarantee
 from kept.guarantees.rows import Row, Settings, Side
 
 DAY_MS = 24 * 60 * 60 * 1000
+CARRIER = "kept.progress"
+"""The topic of ours that carries births and marks; progress in a source topic is in one under this name and a dot."""
+BATCHES = "kept.batches"
+"""The topic of ours that carries the records of batches."""
+_POLICY = "cleanup.policy"
+_RETENTION = (_POLICY, "retention.ms", "retention.bytes")
 
 
 def topic_settings(guarantee: Guarantee) -> Settings:
     """The rows for a topic that carries records under a guarantee."""
     rows = _loss_allowed() if isinstance(guarantee, AtMostOnce) else _no_loss()
     return Settings(Side.TOPIC, guarantee, rows)
+
+
+def carries_progress(topic: str) -> bool:
+    """Whether a topic of this name is one of ours that carries births or progress."""
+    return topic in (CARRIER, BATCHES) or topic.startswith(f"{CARRIER}.")
+
+
+def carrier_settings(guarantee: Guarantee) -> Settings:
+    """The rows for a topic of ours that carries births or progress."""
+    rows = (row for row in topic_settings(guarantee) if row.name not in _RETENTION)
+    return Settings(Side.TOPIC, guarantee, (*rows, _compacted()))
+
+
+def _compacted() -> Row:
+    return Row(
+        _POLICY,
+        "compact",
+        OneOf(("compact",)),
+        "the last record of a key is kept for good; deleted after a while, it would leave a birth or progress unknown, "
+        "and whoever has rested so long would silently begin anew",
+    )
 
 
 def _loss_allowed() -> tuple[Row, ...]:
@@ -49,7 +79,7 @@ def _no_loss() -> tuple[Row, ...]:
             "a replica that lagged behind would become leader, and what it lacks is cut off though it was acknowledged",
         ),
         Row(
-            "cleanup.policy",
+            _POLICY,
             "delete",
             OneOf(("delete", "")),
             "compaction removes all but the last record of a key: a reader that is behind never sees the others",

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from kept.coordinator import ask_coordinator
+from kept.guarantees import only_asks
 
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 QUIET: dict[str, str | int | float] = {"log_level": 0, "broker.address.family": "v4", "reconnect.backoff.max.ms": 250}
@@ -17,7 +18,7 @@ QUIET: dict[str, str | int | float] = {"log_level": 0, "broker.address.family": 
 
 def _admin(bootstrap: str) -> AdminClient:
     """A new client every time: one that has seen another cluster at these addresses goes on with its old view."""
-    return AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+    return AdminClient(only_asks({"bootstrap.servers": bootstrap, **QUIET}))
 
 
 def unfenced(bootstrap: str) -> set[int]:
@@ -64,5 +65,5 @@ def _ask_for_a_group(bootstrap: str) -> None:
 
 def _ask_for_a_transaction(bootstrap: str) -> None:
     name = f"kept.ready.{uuid.uuid4()}"
-    client = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, **QUIET})
+    client = Producer(only_asks({"bootstrap.servers": bootstrap, "transactional.id": name, **QUIET}))
     client.init_transactions(10)

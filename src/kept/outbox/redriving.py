@@ -17,6 +17,7 @@ from confluent_kafka import KafkaException
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from kept.errors import Busy, FixConfiguration, Refused, TryAgain
+from kept.guarantees import only_asks
 from kept.outbox.postgres import PostgresOutbox
 from kept.outbox.postgres_backlog import PostgresBacklog
 from kept.outbox.postgres_schema import make_outbox
@@ -100,7 +101,7 @@ class TableRedrive:
 
     def _require_topics(self, pending: Counter[str]) -> None:
         """A topic that is not there is told before anything is marked."""
-        client = make_client({"bootstrap.servers": self._bootstrap, "log_level": 0})
+        client = make_client(only_asks({"bootstrap.servers": self._bootstrap}))
         for topic in pending:
             try:
                 error = client.list_topics(topic, timeout=ANSWER_WITHIN).topics[topic].error

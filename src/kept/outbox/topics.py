@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from kept.errors import TryAgain
+from kept.guarantees import only_asks
 from kept.outbox.backlog import Entry
 from kept.producer import clients
 from kept.producer.fates import RIGHT_TO_WRITE
@@ -31,7 +32,7 @@ class Destinations:
     """What the brokers say of topics: how many partitions each has, or since when it is missing."""
 
     def __init__(self, settings: Mapping[str, object], patience: float) -> None:
-        self._admin = AdminClient(dict(settings))  # type: ignore[arg-type]
+        self._admin = AdminClient(only_asks(settings))
         self._patience = patience
         self._partitions: dict[str, int] = {}
         self._missing: dict[str, dict[int | None, Missing]] = {}

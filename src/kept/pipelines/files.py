@@ -85,6 +85,11 @@ class PipelineFile:
         return str(self.directory / given)
 
     @property
+    def emit(self) -> str | None:
+        """What a transform with state lets out; None: what suits the sink."""
+        return self.values.get(("emit",))
+
+    @property
     def start(self) -> str | datetime:
         start: str | datetime = self.values.get(("source", "start"), "beginning")
         return start

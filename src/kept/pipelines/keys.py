@@ -136,6 +136,12 @@ KEYS = (
         "when the next batch begins; left out: as soon as the last has ended",
     ),
     Key(("checkpoint",), "a directory", _text, "where Spark keeps its own notes; may be left out, and lost"),
+    Key(
+        ("emit",),
+        '"changes" or "final"',
+        _one_of("changes", "final"),
+        "what a transform with state lets out: each result that has changed, or each once, when it is final",
+    ),
     Key(("source", "bootstrap"), "host:port, ...", _text, "the Kafka that is read", required=True),
     Key(("source", "topics"), "a topic, or a list of topics", _texts, "what is read"),
     Key(("source", "pattern"), "a regular expression", _text, "or: every topic whose name matches"),

@@ -80,6 +80,19 @@ class Standing:
         answer = trust(self.recorded, source, anybody)
         return answer if isinstance(answer, Stop) else None
 
+    def stops(self, name: str) -> Stop | None:
+        """What the next start would stop with: trouble, or a checkpoint that is ahead, for which no progress moves."""
+        trouble = self.trouble(name)
+        ahead = (self.checkpoint or 0) - (self.next_offset or 0)
+        if trouble is not None or self.next_offset is None or ahead <= 0:
+            return trouble
+        return Stop(
+            Gap,
+            f"the checkpoint is at {self.checkpoint} of {self.place}, {ahead} ahead of the sink: it stops with a gap",
+            "move the checkpoint away: it goes on where the sink stands; where it keeps state, restore checkpoint and "
+            "sink of the same time",
+        )
+
     def restart(self) -> str:
         """What the next start does with this partition, as far as positions tell."""
         here = self.next_offset

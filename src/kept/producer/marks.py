@@ -21,8 +21,8 @@ from confluent_kafka.admin import AdminClient
 
 from kept.coordinator import ask_coordinator
 from kept.errors import Fenced, ProgressMoved, TryAgain
-from kept.guarantees import connection
-from kept.producer.carrier import CARRIER, make_carrier
+from kept.guarantees import CARRIER, connection, only_asks
+from kept.producer.carrier import make_carrier
 
 _TEXT = re.compile(
     r"kept mark 1 (?P<owner>[0-9a-f-]{36}) (?P<generation>\d+) (?P<sequence>\d+) (?P<before>\d+)"
@@ -125,9 +125,13 @@ class Marks:
     def __init__(self, reached_by: Mapping[str, object], group: str) -> None:
         self._group = group
         self._reached_by = connection(reached_by)
-        reach: dict[str, Any] = {**self._reached_by, "log_level": 0}
-        self._admin = AdminClient(reach)
-        settings = {**reach, "group.id": group, "enable.auto.commit": False, "retry.backoff.ms": _ASKED_AGAIN_AFTER}
+        self._admin = AdminClient(only_asks(self._reached_by))
+        settings = {
+            **only_asks(self._reached_by),
+            "group.id": group,
+            "enable.auto.commit": False,
+            "retry.backoff.ms": _ASKED_AGAIN_AFTER,
+        }
         self._waiting = _Reader({**settings, "isolation.level": "read_committed"})
         self._glancing = _Reader({**settings, "isolation.level": "read_uncommitted"})
         self.group_metadata = self._waiting.client.consumer_group_metadata()

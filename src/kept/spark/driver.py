@@ -85,9 +85,7 @@ class Driver:
         """Own every partition; the driver before this one stops for good. Then see that the source is the same."""
         self._way = way or self._way
         self._own(self._parts)
-        sources = self._looking.now(self._recorded)
-        for part, progress in self._recorded.items():
-            _accepted(trust(progress, sources[part], progress.owner))
+        _accepted(self.missing())
 
     def batch(self, frame: DataFrame, batch_id: int, query: StreamingQuery) -> None:
         """Carry one micro-batch from the source to the sink."""
@@ -123,6 +121,12 @@ class Driver:
             parts = tuple(self._told(each) for each in assignments.values())
             seconds = time.monotonic() - begun
             self._on_batch(BatchDone(batch_id, carried.rows, carried.dropped, seconds, parts, carried.buried))
+
+    def missing(self) -> Stop | None:
+        """What keeps this pipeline from reading on, as its source is now; None: all that was not read is there."""
+        sources = self._looking.now(self._recorded)
+        answers = (trust(each, sources[part], each.owner) for part, each in self._recorded.items())
+        return next((answer for answer in answers if isinstance(answer, Stop)), None)
 
     def _told(self, each: Assignment) -> PartitionDone:
         here = each.range

@@ -30,6 +30,7 @@ from kept.pipelines.checkpoints import Checkpoint
 from kept.spark import checkpoints, plans, writers
 from kept.spark.driver import Driver
 from kept.spark.drop_in_options import FORMATS, Asked, asked_for, source_of
+from kept.spark.kafka_sink import KafkaSink
 from kept.spark.looking import Beginning, Looking
 from kept.spark.mirror import Mirror
 from kept.spark.sessions import refuse_weakened, usable
@@ -109,6 +110,8 @@ def _started(given: writers.Given) -> StreamingQuery:
 
 def _begun(given: writers.Given, asked: Asked, source: KafkaSource, opened: ExitStack) -> StreamingQuery:
     looking = Looking(source.client)
+    if isinstance(asked.sink, KafkaSink):
+        asked.sink.refuse_feeding_itself(source.topics, looking.cluster_id)
     sink = asked.sink.open(asked.name, asked.guarantee)
     opened.callback(sink.close)
     driver = Driver(looking, sink, Mirror(source.client, ExactlyOnce(asked.name).group), Limits())

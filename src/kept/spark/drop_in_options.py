@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from kept.consumer import Start
 from kept.errors import FixConfiguration
 from kept.guarantees import ExactlyOnce, Guarantee, merge, parse, spark_sink_settings
+from kept.pipelines.references import plain
 from kept.spark.kafka_sink import KafkaSink
 from kept.spark.postgres_sink import PostgresSink
 from kept.spark.sinks import Sink
@@ -69,6 +70,7 @@ class Asked:
 def asked_for(kind: str, options: Mapping[str, str]) -> Asked:
     """The sink, the guarantee and the name that options of a format of ours describe."""
     _refuse_unknown(kind, options)
+    options = {each: _found(each, value) for each, value in options.items()}
     name = ExactlyOnce(_needed(kind, options, "pipeline")).name  # the same names are allowed for all guarantees
     word = _needed(kind, options, "guarantee")
     guarantee = parse(word, name if word == ExactlyOnce.word else None)
@@ -162,6 +164,16 @@ def _refuse_unreachable(said: Mapping[str, str], client: Mapping[str, object]) -
             f"{READING} needs {protocol}, and kept looks at the source with a client of its own",
             way_out='tell it so at the writing end, as librdkafka does: .option("source.security.protocol", ...), ...',
         )
+
+
+def _found(name: str, given: str) -> str:
+    """What was given, or what the environment variable or the file holds that it names: secrets need not be here."""
+    if name != "dsn" and not name.startswith((PRODUCERS, SOURCES)):
+        return given
+    try:
+        return plain(given)
+    except FixConfiguration as error:
+        raise FixConfiguration(f"the option {name}: {error.what}", way_out=error.way_out) from error
 
 
 def _for_librdkafka(prefix: str, options: Mapping[str, str]) -> dict[str, object]:

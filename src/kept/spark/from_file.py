@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import os
+import pathlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import Parameter, signature
+from traceback import walk_tb
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from kept.consumer import Start
@@ -26,10 +29,10 @@ from kept.spark.sessions import session
 from kept.spark.source import KafkaSource
 from kept.spark.tasks import Limits
 from kept.spark.transforms import ReadFirst, Transform, as_records, from_sql, in_order, with_values
-from kept.spark.triggers import Every, UntilEnd
+from kept.spark.triggers import Emit, Every, UntilEnd
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 QUIET = {"spark.log.level": "ERROR"}
 
@@ -81,6 +84,7 @@ class FromFile:
                 checkpoint=said.checkpoint,
                 limits=limits,
                 spark=spark,
+                emit=Emit[said.emit.upper()] if said.emit else None,
                 dead_letters=self.dead_letters(),
                 on_batch=on_batch,
             )
@@ -134,6 +138,22 @@ class FromFile:
         return ReadFirst(with_values(schema, unreadable, buries=said.buries), in_order(steps))
 
     def _function(self) -> Transform:
+        """A module may need a session at its top, for a column or a pandas_udf: then it is looked at with one."""
+        try:
+            self._imported()
+        except FixConfiguration as error:
+            if not _raised_by_spark(error.__cause__):
+                raise
+
+        def with_session(frame: DataFrame) -> DataFrame:
+            function = self._imported()
+            module = self.said.values[("transform", "function")].partition(":")[0]
+            _send_along(sys.modules[module], self.said.directory)
+            return function(frame)
+
+        return with_session
+
+    def _imported(self) -> Transform:
         path: Path = ("transform", "function")
         module, _, name = self.said.values[path].partition(":")
         if str(self.said.directory) not in sys.path:
@@ -196,6 +216,21 @@ class FromFile:
                     return (table, name, setting)
         named = [name for name in self.said.part(table) if name in what.split()]
         return (table, named[0]) if named else (table,)
+
+
+def _raised_by_spark(error: BaseException | None) -> bool:
+    """Whether it comes from inside Spark, which says in several ways that there is no session yet."""
+    frames = [] if error is None else list(walk_tb(error.__traceback__))
+    return bool(frames) and str(frames[-1][0].f_globals.get("__name__")).partition(".")[0] == "pyspark"
+
+
+def _send_along(module: ModuleType, directory: pathlib.Path) -> None:
+    """What stands beside the file goes to the workers by value: they have no session, and elsewhere not the file."""
+    from pyspark import cloudpickle  # noqa: PLC0415 - heavy, and only needed when a pipeline runs
+
+    file = getattr(module, "__file__", None)
+    if file is not None and pathlib.Path(file).resolve().parent == directory.resolve():
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 def _takes_one(function: Callable[..., object]) -> bool:

@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient
 from kept.consumer.dead_letters import DeadLetter
 from kept.consumer.outgoing import PREPARED_WITHIN, Ended, Output, Refused, Transaction
 from kept.errors import FixConfiguration, KeptError, TryAgain
-from kept.guarantees import AtLeastOnce, AtMostOnce, ExactlyOnce, Guarantee
+from kept.guarantees import BATCHES, AtLeastOnce, AtMostOnce, ExactlyOnce, Guarantee
 from kept.producer.carrier import make_carrier
 from kept.producer.clients import fenced_client, tells_of_a_fence
 from kept.progress import (
@@ -41,7 +41,7 @@ from kept.progress import (
 from kept.progress.positions import not_succeeded
 from kept.spark.dead_letters import DeadLetterTopic
 from kept.spark.kafka_moves import KNOWN
-from kept.spark.kafka_progress import BATCHES, KafkaProgress
+from kept.spark.kafka_progress import KafkaProgress
 from kept.spark.kafka_records import Shape, sent_apart
 from kept.spark.kafka_staging import PARTITIONS, TOPIC_SETTINGS, KafkaStaging, read_staged, staging_topic
 from kept.spark.sinks import Assignment, Part
@@ -88,7 +88,7 @@ class KafkaBatches:
         self._means = means
         self._progress = progress
         self._admin = admin
-        self._topic = staging_topic(ExactlyOnce(means.pipeline).group)
+        self._topic = staging_topic(means.pipeline)
         self._made = False
         make_carrier(admin, BATCHES)
 

@@ -16,13 +16,13 @@ from confluent_kafka.admin import AdminClient
 from kept.consumer.births import Births
 from kept.consumer.outgoing import PREPARED_WITHIN
 from kept.errors import ProgressMoved, TryAgain
-from kept.guarantees import ExactlyOnce
+from kept.guarantees import BATCHES, ExactlyOnce, only_asks
 from kept.producer.carrier import make_carrier
 from kept.producer.clients import fenced_client
 from kept.progress import Move, Progress, Recorded, Seen, Step, Steps, Unsigned
 from kept.spark.kafka_batches import batch_id_of
 from kept.spark.kafka_moves import Moves
-from kept.spark.kafka_progress import ANSWER_WITHIN, BATCHES, KafkaProgress, carrier_of
+from kept.spark.kafka_progress import ANSWER_WITHIN, KafkaProgress, carrier_of
 from kept.spark.kafka_sink import KafkaSink
 from kept.spark.kafka_tasks import identified
 from kept.spark.kafka_topics import NAMED_BY_ROWS, SourceTopics, sink_now
@@ -141,7 +141,7 @@ class KafkaKeeping:
         hides progress; and last, when it commits no more: what it committed over our moves in between is told.
         """
         self._fence_batches()
-        admin = AdminClient(dict(self._sink.client))  # type: ignore[arg-type]
+        admin = AdminClient(only_asks(self._sink.client))
         for topic, birth in births.items():
             make_carrier(admin, carrier_of(topic), birth.partitions)
         for shown, new in changes:
@@ -165,7 +165,7 @@ class KafkaKeeping:
 
 
 def _topics_of(sink: KafkaSink) -> set[str]:
-    return set(AdminClient(dict(sink.client)).list_topics(timeout=ANSWER_WITHIN).topics)  # type: ignore[arg-type]
+    return set(AdminClient(only_asks(sink.client)).list_topics(timeout=ANSWER_WITHIN).topics)
 
 
 def _somebody(topic: str, partition: int) -> ProgressMoved:

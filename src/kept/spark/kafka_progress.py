@@ -22,7 +22,7 @@ from kept.consumer.asking import ask_offsets
 from kept.consumer.faults import reading_error
 from kept.consumer.outgoing import Output
 from kept.errors import ProgressMoved, TryAgain
-from kept.guarantees import ExactlyOnce
+from kept.guarantees import BATCHES, CARRIER, ExactlyOnce, only_asks
 from kept.producer.marks import COORDINATOR_MOVES
 from kept.progress import BatchRecord, Identity, Owner, Position, Progress, Recorded, Unsigned
 
@@ -32,8 +32,6 @@ ANSWER_WITHIN = 30.0
 # minute for most.
 COPY_WITHIN = 90.0
 LONGEST_OPEN = "15 minutes"
-BATCHES = "kept.batches"
-"""The topic of ours that carries the records of batches."""
 AS_IT_IS = {"isolation.level": "read_uncommitted"}
 """Of offsets: those that are committed, though a transaction that would move them is open."""
 EVERYTHING = IsolationLevel.READ_UNCOMMITTED
@@ -59,10 +57,10 @@ _COPY = re.compile(r"(?P<offset>\d+) (?P<note>.*)")
 
 def carrier_of(topic: str) -> str:
     """The topic of ours that carries the progress in a source topic."""
-    name = f"kept.progress.{topic}"
+    name = f"{CARRIER}.{topic}"
     if len(name) <= LONGEST_TOPIC:
         return name
-    return f"kept.progress.{hashlib.sha256(topic.encode()).hexdigest()}"
+    return f"{CARRIER}.{hashlib.sha256(topic.encode()).hexdigest()}"
 
 
 def note(progress: Progress) -> str:
@@ -189,7 +187,7 @@ class KafkaProgress:
         reading = {"group.id": "kept.reader", "enable.partition.eof": True, "auto.offset.reset": "earliest"}
         client = Consumer({**self._settings, **reading, **AT_THE_END})
         try:
-            ends = _ends(AdminClient(dict(self._plain)), carrier, partitions, upto)  # type: ignore[arg-type]
+            ends = _ends(AdminClient(only_asks(self._plain)), carrier, partitions, upto)
             last = _last_values(client, carrier, ends, self._pipeline.encode())
         except KafkaException as failure:
             raise reading_error(failure.args[0], carrier) from failure

@@ -22,8 +22,7 @@ from kept.consumer.births import Births
 from kept.consumer.dead_letters import DeadLetter
 from kept.consumer.outgoing import PREPARED_WITHIN
 from kept.errors import SinkChanged, SourceChanged, TryAgain
-from kept.guarantees import ExactlyOnce, Guarantee, merge, producer_settings
-from kept.guarantees.connection import connection
+from kept.guarantees import ExactlyOnce, Guarantee, connection, merge, only_asks, producer_settings
 from kept.producer.carrier import make_carrier
 from kept.producer.clients import IN_LARGE_PIECES, QUICK, fenced_client
 from kept.progress import (
@@ -52,10 +51,11 @@ from kept.spark.kafka_progress import KafkaProgress, carrier_of
 from kept.spark.kafka_records import Shape
 from kept.spark.kafka_staging import KafkaStaging
 from kept.spark.kafka_tasks import KafkaTasks, identified
-from kept.spark.kafka_topics import SourceTopics, refuse_missing_topic, sink_now
+from kept.spark.kafka_topics import SourceTopics, refuse_missing_topic, sink_now, with_fitting_batches
 from kept.spark.position import OURS
 from kept.spark.sinks import Assignment, Done, Part
 from kept.spark.staging import Staged
+from kept.spark.subscriptions import refuse_feeding_itself
 from kept.stores import Birth, Seed
 
 if TYPE_CHECKING:
@@ -91,6 +91,11 @@ class KafkaSink:
         letters = dead_letters if isinstance(dead_letters, DeadLetterTopic) else None
         return KafkaDriver(self, pipeline, guarantee, letters)
 
+    def refuse_feeding_itself(self, read: Sequence[str], cluster_id: str) -> None:
+        """What is read in this cluster may not be what is written."""
+        if self.topic in read and SourceTopics(self.client).cluster_id() == cluster_id:
+            refuse_feeding_itself(self.topic, read)
+
     def producer_settings(self, guarantee: Guarantee) -> dict[str, object]:
         """What producers are given; what would weaken the guarantee is refused."""
         return {**IN_LARGE_PIECES, **merge(producer_settings(guarantee), self._producer), **self.client}
@@ -112,7 +117,7 @@ class KafkaDriver:
         self._dead_letters = dead_letters
         self._producer = sink.producer_settings(guarantee)
         self._settings = sink.progress_settings(pipeline)
-        self._admin = AdminClient(dict(sink.client))  # type: ignore[arg-type]
+        self._admin = AdminClient(only_asks(sink.client))
         self._topics = SourceTopics(sink.client)
         self._births = Births(sink.client, ExactlyOnce(pipeline).group, self._topics)
         self._progress = KafkaProgress(sink.client, pipeline)
@@ -125,15 +130,19 @@ class KafkaDriver:
     def shaped(self, frame: DataFrame) -> DataFrame:
         types = {each.name: each.dataType.simpleString() for each in frame.schema if each.name not in OURS}
         self._shape = Shape.fitting(types, self._sink.topic)
-        if self._sink.topic is not None:
-            refuse_missing_topic(self._admin, self._sink.topic)
-        if self._dead_letters is not None:
-            refuse_missing_topic(self._admin, self._dead_letters.topic)
+        written = [self._sink.topic, None if self._dead_letters is None else self._dead_letters.topic]
+        named = [topic for topic in written if topic is not None]
+        for topic in named:
+            refuse_missing_topic(self._admin, topic)
+        self._producer = with_fitting_batches(self._admin, named, self._producer)
         return frame.select(*self._shape.columns, *(name for name in OURS if name in frame.columns))
 
     def born(self, topic: str) -> Birth | None:
         known = self._births.known(topic)
         return Birth(*list(known.items())[-1]) if known else None
+
+    def topics(self) -> set[str]:
+        return {topic for group, topic, _, _ in self._births.everyones() if group == self._births.group}
 
     def seed(self, seeds: Mapping[str, Sequence[Seed]]) -> Mapping[str, Mapping[int, Progress]]:
         """Partitions that are known have progress, or it was lost. New ones get theirs behind a fence, once.
@@ -147,7 +156,8 @@ class KafkaDriver:
         def begin(one: tuple[str, Seed, int]) -> None:
             topic, seed, start = one
             first = first_progress(Position(topic, seed.partition, start), seed.identity, self._pipeline, sink)
-            self._moves((topic, seed.partition)).carry_out(_seeding(first))
+            # Two drivers at one birth fence each other, each elsewhere: the next try finds what the other one has left.
+            _patiently(lambda: self._moves((topic, seed.partition)).carry_out(_seeding(first)))
 
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(begin, new))  # whatever one of them raised is raised here

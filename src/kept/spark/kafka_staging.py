@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from kept.consumer.faults import is_passing, reading_error
 from kept.errors import KeptError, OutcomeUnknown
+from kept.guarantees import only_asks
 from kept.producer.clients import make_client
 from kept.producer.fates import error_of
 from kept.progress import staging_is_whole
@@ -41,8 +42,9 @@ STAGED_WITHIN = 60.0
 READ_WITHIN = 60.0
 
 
-def staging_topic(group: str) -> str:
-    return f"{group}.staging"
+def staging_topic(pipeline: str) -> str:
+    """Behind a prefix of its own: a name in front could make it the topic that carries somebody's progress."""
+    return f"kept.staging.{pipeline}"
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class KafkaStageWriter:
     def __init__(self, staging: KafkaStaging, task: int) -> None:
         self._topic = staging.topic
         self._partition = task % PARTITIONS
-        self._client = make_client({**CLIENT_SETTINGS, **staging.client})
+        self._client = make_client(only_asks({**CLIENT_SETTINGS, **staging.client}))
 
     def write(self, name: str, first: int, rows: pa.Table) -> Place:  # noqa: ARG002 - offsets keep the order here
         offsets: list[int] = []

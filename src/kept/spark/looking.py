@@ -42,11 +42,13 @@ class Looking:
         self.cluster_id = self._sources.cluster_id()
 
     def topics(self) -> list[str]:
-        """Every topic that there is."""
+        """Every topic that there is, but Kafka's own: Spark's patterns do not find those either."""
         try:
-            return sorted(self._sources.admin.list_topics(timeout=ANSWER_WITHIN).topics)
+            found = sorted(self._sources.admin.list_topics(timeout=ANSWER_WITHIN).topics)
         except KafkaException as failure:
             raise reading_error(failure.args[0], "the cluster") from failure
+        internal = self._sources.internal(found)
+        return [topic for topic in found if topic not in internal]
 
     def partitions(self, topic: str) -> tuple[str, list[int]]:
         """The id of a topic, and the numbers of its partitions."""

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 
 from kept.consumer import Start
 from kept.consumer.signals import stopped_by_signals
-from kept.errors import FixConfiguration, Gap, KeptError, TryAgain, UnsoundInput
+from kept.errors import FixConfiguration
 from kept.guarantees import ExactlyOnce, Guarantee
 from kept.pipelines.telling import BatchDone
 from kept.progress import Mode
-from kept.spark import checkpoints, plans
+from kept.spark import checkpoints, endings, plans
 from kept.spark.batch_mode import BatchMode
 from kept.spark.dead_letters import (
     DeadLetterPlace,
@@ -35,14 +35,16 @@ from kept.spark.dead_letters import (
     refuse_unusable,
 )
 from kept.spark.driver import Driver, Ran
+from kept.spark.kafka_sink import KafkaSink
 from kept.spark.looking import Looking
 from kept.spark.mirror import Mirror
 from kept.spark.position import POSITION, REFUSED
 from kept.spark.sessions import refuse_weakened, session, usable
 from kept.spark.sinks import DriverSink, Sink
 from kept.spark.source import KafkaSource
+from kept.spark.subscriptions import Pattern, refuse_feeding_itself
 from kept.spark.tasks import Limits
-from kept.spark.transforms import NOT_FITTING, ReadFirst, Transform
+from kept.spark.transforms import ReadFirst, Transform
 from kept.spark.triggers import Emit, Every, Trigger
 
 if TYPE_CHECKING:
@@ -51,8 +53,6 @@ if TYPE_CHECKING:
 
 GLANCE = 0.2
 SETTLES_WITHIN = 5.0
-_TWO_DRIVERS = "[CONCURRENT_STREAM_LOG_UPDATE]"
-_DATA_LOSS = ("Some data may have been lost", "failOnDataLoss")
 
 
 class Pipeline:
@@ -84,6 +84,8 @@ class Pipeline:
         self.guarantee = guarantee
         self.name = _name(guarantee, name)
         source.settings(guarantee)  # refuses now what would weaken it
+        if isinstance(sink, KafkaSink) and sink.bootstrap == source.bootstrap:
+            refuse_feeding_itself(sink.topic, source.topics)
         if dead_letters is not None:
             refuse_elsewhere(sink, sink.buries_in, dead_letters)
         self._dead_letters = dead_letters
@@ -97,13 +99,12 @@ class Pipeline:
         self._emit = emit or (Emit.CHANGES if getattr(sink, "upsert", False) else Emit.FINAL)
         self._on_batch = on_batch
         self._stopping = threading.Event()
-        self._idle = threading.Event()
+        self._at_work = threading.Lock()
         self._failure: BaseException | None = None
 
     def run(self) -> Ran:
         """Until the end. SIGTERM and Ctrl-C finish the batch in hand; so does `stop` from another thread."""
         self._stopping.clear()
-        self._idle.set()
         self._failure = None
         spark = usable(self._spark) if self._spark is not None else session(f"kept {self.name}")
         refuse_weakened(spark, self.guarantee)
@@ -123,7 +124,9 @@ class Pipeline:
 
     def _prepared(self, spark: SparkSession, looking: Looking, driver: Driver, sink: DriverSink) -> DataFrame:
         """Everything that can be refused is refused here, before an earlier driver is disturbed."""
-        topics = self._topics(spark, looking)
+        topics = self._topics(spark, looking, sink)
+        if isinstance(self._sink, KafkaSink):
+            self._sink.refuse_feeding_itself(topics, looking.cluster_id)
         if self._dead_letters is not None:
             refuse_going_round(self._dead_letters, topics, getattr(self._sink, "topic", None))
         # A topic that a pattern finds later belongs to the pipeline from its first record on.
@@ -174,17 +177,13 @@ class Pipeline:
                 way_out="use functions whose result depends on the rows alone, or choose at-least-once",
             )
 
-    def _topics(self, spark: SparkSession, looking: Looking) -> list[str]:
+    def _topics(self, spark: SparkSession, looking: Looking, sink: DriverSink) -> list[str]:
         pattern = self._source.pattern
         if pattern is None:
             return list(self._source.topics)
         matches: Callable[[str, str], bool] = spark._jvm.java.util.regex.Pattern.matches  # type: ignore[union-attr]
-        found = [topic for topic in looking.topics() if matches(pattern, topic)]
-        if not found:
-            raise FixConfiguration(
-                f"no topic matches {self._source}", way_out="`kept topics list` shows the topics there are"
-            )
-        return found
+        asked = Pattern(str(self._source), lambda topic: matches(pattern, topic))
+        return asked.topics(self.name, looking.topics(), sink.topics())
 
     def _serve(self, frame: DataFrame, driver: Driver, checkpoint: str) -> None:
         started = threading.Event()
@@ -192,17 +191,16 @@ class Pipeline:
         drivers = [driver]  # emptied at the end: a session keeps `batch`, and the driver has clients with threads
 
         def batch(rows: DataFrame, batch_id: int) -> None:
-            if self._stopping.is_set():
-                raise _Stopped
-            self._idle.clear()
-            try:
-                started.wait()
-                drivers[0].batch(rows, batch_id, queries[0])
-            except BaseException as error:
-                self._failure = error  # Spark passes its text on, and nothing else
-                raise
-            finally:
-                self._idle.set()
+            # Whoever asks for the end, and then waits for this lock, knows that no batch begins any more.
+            with self._at_work:
+                if self._stopping.is_set():
+                    raise _Stopped
+                try:
+                    started.wait()
+                    drivers[0].batch(rows, batch_id, queries[0])
+                except BaseException as error:
+                    self._failure = error  # Spark passes its text on, and nothing else
+                    raise
 
         writer = frame.writeStream.foreachBatch(batch).outputMode(self._emit.value)
         writer = writer.option("checkpointLocation", checkpoint)
@@ -211,25 +209,28 @@ class Pipeline:
         started.set()
         try:
             with stopped_by_signals(self.stop):
-                self._await(query)
+                self._await(query, driver)
             driver.ended(query)
         finally:
             query.stop()
             drivers.clear()
 
-    def _await(self, query: StreamingQuery) -> None:
+    def _await(self, query: StreamingQuery, driver: Driver) -> None:
         from pyspark.errors import StreamingQueryException  # noqa: PLC0415 - heavy, and only needed here
 
         try:
             while not query.awaitTermination(GLANCE) and not self._stopping.is_set():  # type: ignore[arg-type]
                 pass
-            self._idle.wait()
+            with self._at_work:
+                pass
             deadline = time.monotonic() + SETTLES_WITHIN  # Spark writes down that the batch is done
             while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
                 time.sleep(0.02)
         except StreamingQueryException as error:
             if not self._stopping.is_set() or self._failure is not None:
-                raise _told(self._failure, error) from self._failure
+                raise endings.told(self._failure, error, self.name, driver.missing) from self._failure
+        if isinstance(self._failure, Exception):  # of the batch in hand when the end was asked for: Spark tells nobody
+            raise endings.told(self._failure, self._failure, self.name, driver.missing) from self._failure
 
     @contextmanager
     def _opened_sink(self) -> Iterator[DriverSink]:
@@ -242,41 +243,6 @@ class Pipeline:
 
 class _Stopped(Exception):
     """No batch begins after the end was asked for."""
-
-
-def _told(failure: BaseException | None, error: Exception) -> BaseException:
-    """The error of ours that ended the query; else Spark's, unless its text says what to do about it."""
-    if isinstance(failure, KeptError):
-        return failure
-    text = str(failure or error)
-    if any(words in text for words in _DATA_LOSS):
-        return Gap(
-            f"records were deleted before Spark read them: {_last_line(text)}",
-            way_out="restore them from elsewhere, or accept the loss: `kept pipelines repair NAME`",
-        )
-    if _TWO_DRIVERS in text:
-        return TryAgain(
-            "another driver is at work on the same checkpoint, and was quicker to note its next batch",
-            way_out="end the other one, and start this one again: it goes on where the sink stands",
-        )
-    unfitting = NOT_FITTING.search(text)
-    if unfitting is not None:
-        return UnsoundInput(
-            unfitting[1],
-            way_out="look at it: `kept receive --positions`; widen source.schema, read the raw bytes, or keep such "
-            "records as [dead_letters]",
-        )
-    if "kept.errors." in text or "kept.spark.tasks." in text:
-        return TryAgain(
-            f"a task failed again and again: {_last_line(text)}",
-            way_out="see that the sink and the brokers run, then start it again: it goes on where it was",
-        )
-    return failure or error
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if "kept." in line or "lost" in line]
-    return (lines or text.splitlines() or [""])[-1]
 
 
 @contextmanager

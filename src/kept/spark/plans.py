@@ -44,6 +44,8 @@ WITHOUT_STATE = {
 }
 KAFKA_SOURCES = ("kafka", "org.apache.spark.sql.kafka010.kafkasourceprovider")
 KAFKA_SCAN = "MicroBatchScanExec"
+BATCH_RELATION = "StreamingDataSourceV2ScanRelation"
+"""The source in the logical plan of a micro-batch; it has offsets when there is something new."""
 NO_NEW_ROWS = {"LocalTableScanExec", "EmptyRelationExec"}
 
 
@@ -183,7 +185,7 @@ def refuse_unsupported(frame: DataFrame, emit: Emit) -> None:
         raise FixConfiguration(
             f"Spark cannot run this transform as a stream: {str(error).splitlines()[0]}",
             way_out="change the transform (an aggregation that is let out once needs withWatermark), "
-            "or choose what it lets out: emit=Emit.CHANGES or Emit.FINAL",
+            'or choose what it lets out: emit=Emit.CHANGES or Emit.FINAL, in a file emit = "changes" or "final"',
         ) from error
 
 
@@ -275,7 +277,10 @@ def planned_whole(query: StreamingQuery) -> list[Planned]:
     """What the micro-batch in hand reads of the source, for a plan of any shape; empty when there is nothing new."""
     execution: Any = query._jsq.streamingQuery().lastExecution()
     leaves = list(_leaves(execution.executedPlan()))
-    scans = [_scanned(leaf) for leaf in leaves if _kind(leaf) == KAFKA_SCAN]
+    scans = [_put_together(_listed(leaf.inputPartitions())) for leaf in leaves if _kind(leaf) == KAFKA_SCAN]
+    # A scan of which no row can come out (WHERE false, a join with nothing) is left out of the plan that runs. Its rows
+    # are done all the same: would progress stay, the next batch began above it.
+    scans = scans or [_put_together(parts) for parts in _left_out(execution.logical())]
     if not scans and not NO_NEW_ROWS.intersection(map(_kind, leaves)):
         raise UnsoundInput(
             f"the micro-batch reads {', '.join(map(_kind, leaves))}: its source cannot be seen in it",
@@ -286,9 +291,16 @@ def planned_whole(query: StreamingQuery) -> list[Planned]:
     return scans[0] if scans else []
 
 
-def _scanned(leaf: Any) -> list[Planned]:
-    """The ranges of a scan; several parts of one partition are put together."""
-    ranges = [_planned(each.offsetRange()) for each in _listed(leaf.inputPartitions())]
+def _left_out(logical: Any) -> Iterator[Sequence[Any]]:
+    """What the tasks of each reading in the plan of a micro-batch would have been given."""
+    for node in _nodes(logical):
+        if _kind(node) == BATCH_RELATION and node.endOffset().isDefined():
+            yield list(node.stream().planInputPartitions(node.startOffset().get(), node.endOffset().get()))
+
+
+def _put_together(parts: Sequence[Any]) -> list[Planned]:
+    """The ranges of a scan; several parts of one partition become one."""
+    ranges = [_planned(each.offsetRange()) for each in parts]
     whole: dict[tuple[str, int], Planned] = {}
     for each in sorted(ranges, key=lambda one: (one.topic, one.partition, one.start)):
         before = whole.get((each.topic, each.partition))

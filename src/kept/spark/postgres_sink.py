@@ -119,6 +119,9 @@ class PostgresDriver:
     def born(self, topic: str) -> Birth | None:
         return self._store.born(topic)
 
+    def topics(self) -> list[str]:
+        return self._store.topics()
+
     def seed(self, seeds: Mapping[str, Sequence[Seed]]) -> Mapping[str, Mapping[int, Progress]]:
         return patiently(lambda: self._store.seed_all(seeds))
 

@@ -6,7 +6,7 @@ over, and closes ranges after Spark accepted all tasks; a task writes chunks, ea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -160,6 +160,9 @@ class DriverSink(Protocol):
 
     def born(self, topic: str) -> Birth | None:
         """Whether this pipeline has ever begun to read a topic."""
+
+    def topics(self) -> Collection[str]:
+        """Every topic that this pipeline has begun to read."""
 
     def seed(self, seeds: Mapping[str, Sequence[Seed]]) -> Mapping[str, Mapping[int, Progress]]:
         """Give every partition of these topics its first progress, once; later only those that are new.

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from kept.errors import FixConfiguration
 from kept.pipelines.files import KafkaTopic
-from kept.spark import plans
+from kept.spark import json_values, plans
 from kept.spark.position import MISFIT, OFFSET, OURS, PARTITION, POSITION, TOPIC
 
 if TYPE_CHECKING:
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
 Wrong: TypeAlias = Callable[[str], FixConfiguration]
 """Makes the error that names the line of the file."""
-DAMAGED = "_kept_damaged"
-_SAID = " does not fit the schema: it is not JSON, or a field is of another type"
+_SAID = " does not fit the schema: it is not one JSON object, or a field cannot hold exactly what it is given"
 NOT_FITTING = re.compile(rf"kept: (the record \S+{re.escape(_SAID)})")
 """What a task of Spark says about such a record, in the midst of other text."""
 TABLE = "source"
@@ -51,29 +50,31 @@ def in_order(steps: Sequence[Transform]) -> Transform:
 def with_values(schema: str, wrong: Wrong, *, buries: bool = False) -> Transform:
     """`value` is JSON: a struct of the schema's columns. A record that does not fit stops the pipeline, by its place.
 
-    Spark would put NULL where it cannot read a field, and the loss would go unnoticed. With dead letters (`buries`) it
-    goes on without a value, as a tombstone would, and carries the reason for its letter.
+    Spark would put NULL where it cannot read a field, and alter others (`json_values`), unnoticed. With dead letters
+    (`buries`) it goes on without a value, as a tombstone would, and carries the reason for its letter.
     """
 
     def step(frame: DataFrame) -> DataFrame:
         from pyspark.errors import PySparkException  # noqa: PLC0415 - heavy, and only needed when a pipeline runs
         from pyspark.sql import functions as f  # noqa: PLC0415
+        from pyspark.sql.types import StructType  # noqa: PLC0415
 
         text = f.col("value").cast("string")
-        options = {"columnNameOfCorruptRecord": DAMAGED}
-        try:
-            read = f.from_json(text, f"{schema}, {DAMAGED} STRING", options)
-            frame.select(read)  # the schema is looked at here
+        try:  # the schema is looked at here, as Spark reads it
+            plain = frame.select(f.from_json(text, f"{schema}, {json_values.DAMAGED} STRING").alias("value"))
         except PySparkException as error:
             raise wrong(f"Spark cannot read these columns: {_first_line(error)}") from error
-        empty = read.isNull() & text.isNotNull() & (f.trim(text) != "null")
-        damaged = read[DAMAGED].isNotNull() | empty
+        columns = StructType(cast("StructType", plain.schema["value"].dataType).fields[:-1])
+        too_wide = json_values.too_wide(columns)
+        if too_wide is not None:
+            raise wrong(too_wide)
+        read = json_values.read(text, columns)
         if buries:
-            fitting = f.when(~damaged, read.dropFields(DAMAGED))
-            return frame.withColumns({"value": fitting, MISFIT: f.when(damaged, f.lit(f"the value{_SAID}"))})
+            fitting = f.when(~read.damaged, read.value)
+            return frame.withColumns({"value": fitting, MISFIT: f.when(read.damaged, f.lit(f"the value{_SAID}"))})
         place = f.concat(f.col(TOPIC), f.lit("["), f.col(PARTITION), f.lit("]@"), f.col(OFFSET))
         refused = f.raise_error(f.concat(f.lit("kept: the record "), place, f.lit(_SAID)))
-        return frame.withColumn("value", f.when(damaged, refused).otherwise(read.dropFields(DAMAGED)))
+        return frame.withColumn("value", f.when(read.damaged, refused).otherwise(read.value))
 
     return step
 

@@ -17,6 +17,7 @@ BIRTH = """
     ON CONFLICT DO NOTHING
 """
 FIND = "SELECT topic_id, partitions FROM kept_pipelines WHERE pipeline = %s AND topic = %s"
+TOPICS = "SELECT topic FROM kept_pipelines WHERE pipeline = %s ORDER BY topic"
 GROW = "UPDATE kept_pipelines SET partitions = %s WHERE pipeline = %s AND topic = %s"
 
 
@@ -45,6 +46,11 @@ class Birth:
 def birth_of(session: Session, pipeline: str, topic: str) -> Birth | None:
     row = session.execute(FIND, (pipeline, topic)).fetchone()
     return None if row is None else Birth(row[0], row[1])
+
+
+def topics_of(session: Session, pipeline: str) -> list[str]:
+    """Every topic that the pipeline was born on."""
+    return [row[0] for row in session.execute(TOPICS, (pipeline,)).fetchall()]
 
 
 def seed_topics(

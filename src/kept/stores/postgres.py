@@ -105,6 +105,11 @@ class PostgresProgress:
         with told_as("reading the pipeline's birth"):
             return births.birth_of(self._session(), self.pipeline, topic)
 
+    def topics(self) -> list[str]:
+        """Every topic that this pipeline was seeded for."""
+        with told_as("reading the pipeline's births"):
+            return births.topics_of(self._session(), self.pipeline)
+
     def seed(self, topic: str, seeds: Sequence[Seed]) -> dict[int, Progress]:
         """Give every partition its first progress; what was seeded before stays, and is returned as it is."""
         return self.seed_all({topic: seeds})[topic]

@@ -10,9 +10,8 @@ from kept.admin.groups import Groups
 from kept.admin.topics import Topics
 from kept.consumer import Reader, Start
 from kept.errors import TryAgain
-from kept.guarantees import AtLeastOnce
+from kept.guarantees import CARRIER, AtLeastOnce
 from kept.producer import Producer
-from kept.producer.carrier import CARRIER
 
 GONE_WITHIN = 20.0
 """A group is deleted when its last member's session is over: 6 s, the least that brokers allow."""
@@ -30,10 +29,10 @@ def forget_groups(bootstrap: str, groups: Collection[str]) -> None:
     if CARRIER not in {topic.name for topic in Topics(bootstrap).list(internal=True)}:
         return
     with Reader(bootstrap, CARRIER, start=Start.BEGINNING) as reader:
-        births = [record.key for record in reader.to_end() if record.value is not None and _is_of(record.key, groups)]
+        births = [each for each in reader.to_end() if each.value is not None and _is_of(each.key, groups)]
     with Producer(bootstrap, AtLeastOnce()) as producer:
-        for key in births:
-            producer.send(CARRIER, None, key=key)
+        for each in births:
+            producer.send(CARRIER, None, key=each.key, partition=each.partition)
 
 
 def _is_of(key: bytes | None, groups: Collection[str]) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from kept.verify.verdict import judge
 
 PLAN = "run.json"
 CELLS = "cells"
+CLAIMS = "claims"
 SHOWN = 3
 """Of what a run differs in."""
 
@@ -83,15 +86,33 @@ class RunDirectory:
                 f"{self.path} cannot be written: {error.strerror}", way_out="choose another directory with --out"
             ) from error
 
-    def resume(self, plan: Plan) -> None:
-        """Make ready to go on with a run; refused where the rest would not be of the same things."""
+    def refuse_other(self, plan: Plan) -> None:
+        """A run is not gone on with where the rest would not be of the same things."""
         if differences := self.plan.differs_from(plan):
             raise FixConfiguration(
                 f"the run in {self.path} is of other things: {differences}",
                 way_out="start another run; this one can still be judged",
             )
-        for cell, side in self.left():
-            shutil.rmtree(self.folder(cell, side), ignore_errors=True)  # its runner ended in the middle of it
+
+    @contextmanager
+    def claimed(self, scenario: str) -> Iterator[bool]:
+        """Have a scenario to oneself; False when another process is at work on it. Whoever dies has let go of it."""
+        claims = self.path / CLAIMS
+        claims.mkdir(exist_ok=True)
+        with (claims / scenario).open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+
+    def new_folder(self, cell: Cell, side: Side) -> Path:
+        """For a trial that begins. What is there is of a runner that ended in the middle of it, and goes."""
+        folder = self.folder(cell, side)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        return folder
 
     def left(self) -> list[tuple[Cell, Side]]:
         """What has not been played to its end."""

@@ -53,12 +53,16 @@ class Judgement:
     evidence: tuple[Evidence, ...]
     torn_lines: tuple[str, ...]
     told: tuple[str, ...]
-    seconds: float = 0.0
-    """From its beginning to its end."""
+    lasted: tuple[float, float] = (0.0, 0.0)
+    """Its beginning and its end, in seconds since 1970."""
     unread: str | None = None
     """Why the audit does not count; None when everything was read."""
     undone: str | None = None
     """Why what is missing may only not have been done yet; None when all was done that was to be done."""
+
+    @property
+    def seconds(self) -> float:
+        return self.lasted[1] - self.lasted[0]
 
     def shows(self, anomaly: Anomaly) -> int:
         """How many of this were seen."""
@@ -83,7 +87,7 @@ def judge(history: History, checkers: Mapping[Anomaly, Checker] = CHECKERS) -> J
         tuple(evidence for each in seen.values() for evidence in each),
         history.torn,
         (*(told.what for told in history.told), *(f"{stop.error}: {stop.what}" for stop in history.stops)),
-        0.0 if history.ended is None else history.ended.at - history.trial.at,
+        (history.trial.at, history.trial.at if history.ended is None else history.ended.at),
         next(iter(_not_read(history)), None),
         next(iter(_left_undone(history)), None),
     )

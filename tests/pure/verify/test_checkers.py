@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kept.consumer.faults import deleted
+from kept.progress import Identity, Owner, Position, Progress, Source
+from kept.progress.positions import nothing_deleted
 from kept.verify.checkers import CHECKERS, Anomaly, Place
 from kept.verify.checkers.duplicated import duplicated
 from kept.verify.checkers.lost import lost
@@ -287,9 +289,12 @@ THREE_FED = [*fed(A, 0), *fed(B, 1), *fed(C, 2), *fed(D, 0, 1), *log(A)]
 
 
 def test_records_that_are_gone_are_told_with_their_number() -> None:
-    """In the product's own words."""
-    gap = Stopped("Gap", deleted(("source", 0), 1, 3, "a command").what, 104.0)
-    assert silent(whole(THREE_FED, SHORT, gap, of=OWED)) == []
+    """In the product's own words: a consumer's, and a pipeline's."""
+    identity = Identity("cluster", "id", 0)
+    stop = nothing_deleted(Progress(Position("source", 0, 1), identity, Owner("p", 1)), Source(identity, 3, 9, 9))
+    assert stop is not None
+    for what in (deleted(("source", 0), 1, 3, "a command").what, stop.what):
+        assert silent(whole(THREE_FED, SHORT, Stopped("Gap", what, 104.0), of=OWED)) == []
 
 
 @pytest.mark.parametrize(
@@ -309,8 +314,10 @@ def test_a_number_that_is_missing_or_wrong_is_as_good_as_silence(what: str, wron
 
 
 def test_every_telling_is_counted() -> None:
-    right, wrong = (Told(f"Gap: source[0], {count} at most", 104.0) for count in (2, 4))
-    assert len(silent(whole(THREE_FED, SHORT, right, wrong, of=OWED))) == 1
+    for said in ("source[0], {} at most", "{} offsets from source[0]@1 to 3 were deleted before they were read"):
+        right, wrong = (Told(f"Gap: {said.format(count)}", 104.0) for count in (2, 4))
+        assert silent(whole(THREE_FED, SHORT, right, of=OWED)) == []
+        assert len(silent(whole(THREE_FED, SHORT, right, wrong, of=OWED))) == 1
 
 
 def test_no_number_is_owed_where_nothing_was_cut_or_not_all_was_read() -> None:

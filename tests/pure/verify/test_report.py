@@ -19,6 +19,7 @@ from kept.verify.report import write_reports
 from kept.verify.report.document import SHOWN, Report
 from kept.verify.report.page import as_page
 from kept.verify.run_directory import Plan, RunDirectory
+from kept.verify.stretches import covered
 from kept.verify.timeline import timeline
 from kept.verify.verdict import Verdict
 from tests.pure.verify.histories import bare, found, trial, whole
@@ -166,7 +167,20 @@ def test_what_is_missing_though_it_applies_was_not_tested(tmp_path: Path) -> Non
     assert json.loads((run.path / "report.json").read_text())["not_tested"] == [
         {"scenario": "coordinator-killed", "guarantee": "at-least-once"}
     ]
-    assert "though the fault applies: coordinator-killed.at-least-once." in (run.path / "report.md").read_text()
+    proof = (run.path / "report.md").read_text()
+    assert "though the fault applies: coordinator-killed.at-least-once." in proof
+    assert "- coordinator-killed.at-most-once: its commit stands alone" in proof
+    assert "<b>coordinator-killed, at most once</b>: its commit stands alone" in as_page(report)
+
+
+def test_what_has_no_control_says_why(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    run.begin(Plan(7, "today", {}, [replace(cell("disk-full", "exactly-once"), control=None, breaks=frozenset())]))
+    report = write_reports(run)
+    (why,) = json.loads((run.path / "report.json").read_text())["without_control"]
+    assert why["why"].startswith("no weaker setting")
+    for text in (as_page(report), (run.path / "report.md").read_text()):
+        assert "disk-full, no control" in text
 
 
 def test_what_is_violated_comes_first_and_is_open(page: str) -> None:
@@ -250,10 +264,11 @@ def test_a_run_goes_on_with_what_has_no_end(tmp_path: Path) -> None:
     }
     for told, other in others.items():
         with pytest.raises(FixConfiguration, match=f"is of other things: {told}"):
-            run.resume(other)
-    assert run.folder(*cut_off).exists()
-    run.resume(replace(plan, started="later"))
-    assert not run.folder(*cut_off).exists()
+            run.refuse_other(other)
+    run.refuse_other(replace(plan, started="later"))
+    assert any(run.folder(*cut_off).iterdir())
+    assert not any(run.new_folder(*cut_off).iterdir())
+    run.folder(*cut_off).rmdir()
     for each, side in run.left():
         play(run, each, side, twice=1 if side is Side.CONTROL else 0)
     assert run.left() == []
@@ -266,4 +281,22 @@ def test_trials_that_cells_share_are_counted_once(tmp_path: Path) -> None:
     played = [outcome.subject.judgement for outcome in report.outcomes[:4]]
     controls = [outcome.control.judgement for outcome in report.outcomes[2:4] if outcome.control is not None]
     assert report.seconds == pytest.approx(sum(each.seconds for each in [*played, *controls] if each is not None))
-    assert f"- took: {report.seconds / 60:.0f} min" in (run.path / "report.md").read_text()
+    took = f"- took: {report.at_work / 60:.0f} min; its trials one after the other: {report.seconds / 60:.0f} min"
+    assert took in (run.path / "report.md").read_text()
+    assert report.at_work < report.seconds, "all of these were played at the same time"
+
+
+@pytest.mark.parametrize(
+    ("stretches", "seconds"),
+    [([], 0), ([(1, 3), (10, 12)], 4), ([(2, 5), (1, 3)], 4), ([(0, 9), (3, 4)], 9), ([(5, 4), (1, 2)], 1)],
+)
+def test_time_that_is_shared_counts_once(stretches: list[tuple[float, float]], seconds: float) -> None:
+    assert covered(stretches) == seconds
+
+
+def test_a_scenario_is_played_by_one_process_at_a_time(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    with run.claimed("zombie") as ours, run.claimed("zombie") as theirs, run.claimed("poison") as another:
+        assert (ours, theirs, another) == (True, False, True)
+    with run.claimed("zombie") as again:
+        assert again

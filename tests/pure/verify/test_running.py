@@ -96,6 +96,22 @@ def test_pieces_of_another_volume_are_not_put_together(tmp_path: Path) -> None:
     assert RunDirectory(tmp_path / "run").left() == []
 
 
+def test_two_may_go_through_a_run_from_both_ends(tmp_path: Path) -> None:
+    """What another process is at work on is left to it."""
+    played: list[str] = []
+
+    def noted(name: str) -> Play:
+        return lambda _arena, _thing: played.append(name)
+
+    scenes = [scene(name, noted(name)) for name in ("first", "second", "last")]
+    runner(tmp_path / "run").run(scenes, minutes=0)
+    with RunDirectory(tmp_path / "run").claimed("first"):
+        runner(tmp_path / "run").resume(scenes, backwards=True)
+    assert played == ["last", "second"]
+    runner(tmp_path / "run").resume(scenes)
+    assert played == ["last", "second", "first"]
+
+
 def test_the_script_begins_another_run_where_it_may_not_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -107,6 +123,7 @@ def test_the_script_begins_another_run_where_it_may_not_go_on(
     plan = in_full(NAMES, 7)
     assert plan.volumes["leader-killed"] == (15_000, 10)
     assert prove.unfinished(tmp_path) is None
+    assert prove.begun(7, tmp_path / "others") == prove.unfinished(tmp_path / "others")
     RunDirectory(tmp_path / "proof-1").begin(plan)
     assert prove.unfinished(tmp_path) == tmp_path / "proof-1"
     RunDirectory(tmp_path / "proof-2").begin(replace(plan, versions={**plan.versions, "code": "commit of yesterday"}))

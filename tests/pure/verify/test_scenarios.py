@@ -8,23 +8,24 @@ from pathlib import Path
 import pytest
 
 from kept.admin.open_transactions import OpenTransaction
+from kept.consumer.into_kafka import TAKEN_TOGETHER
 from kept.errors import WeakensGuarantee
 from kept.guarantees import AtLeastOnce, Guarantee, merge, producer_settings
 from kept.guarantees.levels import WORDS, parse
 from kept.outbox.carrying import OPENED_WITHIN
 from kept.verify.allowed import allowed_anomalies
+from kept.verify.applicable import NOT_ABOUT, NOT_UNDER, WITHOUT_CONTROL, why_not
 from kept.verify.checkers import Anomaly
 from kept.verify.history import Side
 from kept.verify.scenarios import NAMES, SMOKE, TITLES, brokers_away, scenario
 from kept.verify.scenarios.partitions_added import senders
 from kept.verify.scenarios.poison import why_not_all
 from kept.verify.scenarios.transaction_hangs import NAMED, OPEN_FOR, telling
+from kept.verify.scenarios.zombie_consumer import keyed
 from kept.verify.trials import roles
+from kept.verify.trials.dying import earliest_and_latest
 from kept.verify.trials.feeding import Source, ends_of
 from kept.verify.workload import Value
-
-WITHOUT_CONTROL = {"disk-full", "disks-full", "postgres-disk-full"}
-"""There is no weaker setting that would lose or repeat here."""
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -45,6 +46,18 @@ def test_a_scenario_is_whole(name: str) -> None:
             assert callable(importlib.import_module(f"{roles.__name__}.{each.role}").play)
     assert found.smoke.records <= found.full.records
     assert found.smoke.faults <= found.full.faults
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_cell_that_is_missing_has_a_reason(name: str) -> None:
+    found = scenario(name)
+    for word in WORDS:
+        assert (why_not(name, found.row, word) is None) == (word in found.things), word
+
+
+def test_reasons_are_of_scenarios_that_there_are() -> None:
+    assert NOT_UNDER.keys() | WITHOUT_CONTROL.keys() <= set(NAMES)
+    assert NOT_ABOUT.keys() <= {scenario(name).row for name in NAMES}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -114,6 +127,12 @@ def test_another_sender_goes_on_when_there_are_more_partitions() -> None:
     assert [*map(str, senders(first, second, 3))] == ["s1/k/0", "s1/k/1", "s1/k/2", "s2/k/3"]
 
 
+def test_records_with_keys_of_their_own_are_the_same_records() -> None:
+    values = [Value("s1", "k3", number) for number in range(3)]
+    assert keyed(values, apart=False) == values
+    assert [*map(str, keyed(values, apart=True))] == ["s1/k0/0", "s1/k1/1", "s1/k2/2"]
+
+
 def test_the_culprit_is_named_for_every_partition_and_nobody_else() -> None:
     """What is told otherwise is not what the product owes, and the cell is violated."""
     source = Source("t", ends_of(2))
@@ -124,6 +143,13 @@ def test_the_culprit_is_named_for_every_partition_and_nobody_else() -> None:
     for wrong in ([], right[:1], [*right, stranger], [right[0], stranger], [right[0], nobody], [right[0], right[0]]):
         assert telling("them", source, wrong).startswith("not named: ")
     assert scenario("transaction-hangs").tells == dict.fromkeys(scenario("transaction-hangs").things, NAMED)
+
+
+def test_who_dies_with_an_open_transaction_has_sent_something_in_it() -> None:
+    """A death among the first records that are taken together leaves nothing in the log, and the control whole."""
+    found = scenario("transaction-left-open")
+    for volume in (found.full, found.smoke):
+        assert earliest_and_latest(volume)[0] > TAKEN_TOGETHER
 
 
 def guarantee_of(word: str) -> Guarantee:

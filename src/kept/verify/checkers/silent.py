@@ -8,7 +8,11 @@ from kept.verify.checkers.evidence import Anomaly, Evidence
 from kept.verify.history.events import Fate
 from kept.verify.history.view import History
 
-_COUNTED = re.compile(r"(?P<topic>\S+)\[(?P<partition>\d+)\].*?\b(?P<count>\d+) at most\b", re.DOTALL)
+_PLACE = r"(?P<topic>\S+)\[(?P<partition>\d+)\]"
+_COUNTED = (
+    re.compile(rf"{_PLACE}.*?\b(?P<count>\d+) at most\b", re.DOTALL),  # a consumer's
+    re.compile(rf"\b(?P<count>\d+) offsets from {_PLACE}@"),  # a pipeline's
+)
 
 
 def silent(history: History) -> list[Evidence]:
@@ -39,7 +43,7 @@ def _miscounted(history: History, what: str) -> str | None:
     """
     if not history.shortened or not history.read_whole:
         return None
-    counted = _COUNTED.search(what)
+    counted = next(filter(None, (form.search(what) for form in _COUNTED)), None)
     if counted is None:
         return f"told it without the number of records that are gone: {what}"
     place = (counted["topic"], int(counted["partition"]))

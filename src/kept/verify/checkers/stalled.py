@@ -7,6 +7,7 @@ from itertools import pairwise
 from kept.verify.checkers.evidence import Anomaly, Evidence
 from kept.verify.history.events import Fault
 from kept.verify.history.view import History
+from kept.verify.stretches import covered
 
 
 def stalled(history: History) -> list[Evidence]:
@@ -37,14 +38,8 @@ def longest_silence(history: History) -> float | None:
 
 def _at_work(faults: list[Fault], begin: float, end: float) -> float:
     """Seconds of a stretch in which at least one fault lasted."""
-    covered, reached = 0.0, begin
-    for fault in faults:
-        until = fault.at if fault.until is None else fault.until
-        start, stop = max(fault.at, reached), min(until, end)
-        if stop > start:
-            covered += stop - start
-            reached = stop
-    return covered
+    lasted = ((fault.at, fault.at if fault.until is None else fault.until) for fault in faults)
+    return covered((max(at, begin), min(until, end)) for at, until in lasted)
 
 
 def _evidence(before: float, quiet: float) -> Evidence:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from kept.verify.report.document import Report
 from kept.verify.report.junit import as_junit
 from kept.verify.report.page import as_page
@@ -16,7 +18,7 @@ def write_reports(run: RunDirectory) -> Report:
     report = Report(run.plan, run.outcomes())
     texts = {PAGE: as_page(report), JSON: report.as_json(), JUNIT: as_junit(report), PROOF: as_proof(report)}
     for name, text in texts.items():
-        part = run.path / f"{name}.part"
+        part = run.path / f"{name}.{os.getpid()}.part"  # somebody may be at work on the same run beside us
         part.write_text(text, encoding="utf-8")
         part.replace(run.path / name)
     return report

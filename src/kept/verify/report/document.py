@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kept.guarantees.levels import WORDS
-from kept.verify.applicable import applies
+from kept.verify.applicable import WITHOUT_CONTROL, why_not
 from kept.verify.cells import Outcome, Trace
 from kept.verify.checkers import Evidence
 from kept.verify.history import Side
 from kept.verify.run_directory import Plan
+from kept.verify.stretches import covered
 from kept.verify.verdict import Verdict
 
 SHOWN = 20
@@ -43,24 +44,47 @@ class Report:
     @property
     def not_tested(self) -> list[tuple[str, str]]:
         """Scenario and guarantee of each cell that applies, and is not in this run."""
+        return [cell for cell, why in self._absent() if why is None]
+
+    @property
+    def not_applicable(self) -> list[tuple[str, str, str]]:
+        """Scenario and guarantee of each cell that does not apply, and why."""
+        return [(*cell, why) for cell, why in self._absent() if why is not None]
+
+    def _absent(self) -> list[tuple[tuple[str, str], str | None]]:
         rows = {outcome.cell.scenario: outcome.cell.row for outcome in self.outcomes}
         here = {(outcome.cell.scenario, outcome.cell.guarantee) for outcome in self.outcomes}
         return [
-            (scenario, word)
+            ((scenario, word), why_not(scenario, row, word))
             for scenario, row in rows.items()
             for word in WORDS
-            if applies(row, word) and (scenario, word) not in here
+            if (scenario, word) not in here
         ]
+
+    @property
+    def without_control(self) -> list[tuple[str, str]]:
+        """Each scenario of this run that has no control, and why."""
+        bare = dict.fromkeys(outcome.cell.scenario for outcome in self.outcomes if outcome.cell.control is None)
+        return [(scenario, WITHOUT_CONTROL.get(scenario, "nobody has said why")) for scenario in bare]
 
     @property
     def seconds(self) -> float:
         """What its trials took, one after the other."""
-        took = {}
+        return sum(end - begin for begin, end in self._trials())
+
+    @property
+    def at_work(self) -> float:
+        """Seconds in which at least one of its trials was played: two may be at a time, and a run may be in pieces."""
+        return covered(self._trials())
+
+    def _trials(self) -> list[tuple[float, float]]:
+        """When each was played; one that several cells share is one."""
+        lasted = {}
         for outcome in self.outcomes:
             for side, trace in ((Side.SUBJECT, outcome.subject), (Side.CONTROL, outcome.control)):
                 if trace is not None and trace.judgement is not None:
-                    took[outcome.cell.folder(side)] = trace.judgement.seconds
-        return sum(took.values())
+                    lasted[outcome.cell.folder(side)] = trace.judgement.lasted
+        return list(lasted.values())
 
     def document(self) -> dict[str, object]:
         return {
@@ -70,9 +94,14 @@ class Report:
             "started": self.plan.started,
             "versions": dict(self.plan.versions),
             "smoke": self.plan.smoke,
-            "seconds": round(self.seconds, 1),
+            "seconds": round(self.at_work, 1),
+            "seconds_of_all_trials": round(self.seconds, 1),
             "cells": [_outcome(outcome) for outcome in self.outcomes],
             "not_tested": [{"scenario": scenario, "guarantee": word} for scenario, word in self.not_tested],
+            "not_applicable": [
+                {"scenario": scenario, "guarantee": word, "why": why} for scenario, word, why in self.not_applicable
+            ],
+            "without_control": [{"scenario": scenario, "why": why} for scenario, why in self.without_control],
         }
 
     def as_json(self) -> str:
@@ -117,6 +146,7 @@ def _trace(trace: Trace) -> dict[str, object]:
     if judgement is None:
         return {"missing": trace.missing}
     return {
+        "seconds": round(judgement.seconds, 1),
         "counts": judgement.counts.document(),
         "reported": list(judgement.told),
         "torn_lines": list(judgement.torn_lines),

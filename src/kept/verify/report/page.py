@@ -6,8 +6,8 @@ from html import escape
 from pathlib import Path
 
 from kept.guarantees.levels import WORDS
-from kept.verify.applicable import applies
-from kept.verify.cells import Outcome, Trace
+from kept.verify.applicable import why_not
+from kept.verify.cells import Cell, Outcome, Trace
 from kept.verify.checkers import Anomaly
 from kept.verify.report.chart import NUMBERED, as_svg
 from kept.verify.report.document import SHOWN, Report, shown
@@ -38,9 +38,8 @@ def as_page(report: Report) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>kept verify: {report.verdict.value}</title>\n<style>{_CSS}</style>\n</head>\n<body>\n"
         f"<main>\n<h1>Are the guarantees kept?</h1>\n{_sum(report)}\n{_facts(report)}\n"
-        f"<h2>Faults against guarantees</h2>\n{_matrix(report)}\n{_legend()}\n<h2>Cell by cell</h2>\n"
-        + "\n".join(map(_cell, cells))
-        + "\n</main>\n</body>\n</html>\n"
+        f"<h2>Faults against guarantees</h2>\n{_matrix(report)}\n{_legend()}\n{_left_out(report)}"
+        "<h2>Cell by cell</h2>\n" + "\n".join(map(_cell, cells)) + "\n</main>\n</body>\n</html>\n"
     )
 
 
@@ -79,13 +78,14 @@ def _row(scenario: str, cells: dict[str, Outcome]) -> str:
     first = next(iter(cells.values())).cell
     title = first.title
     head = f'<th scope="row"><b>{escape(scenario)}</b><span class="small soft">{escape(title)}</span></th>'
-    return f"<tr>{head}{''.join(_square(first.row, word, cells.get(word)) for word in WORDS)}</tr>"
+    return f"<tr>{head}{''.join(_square(first, word, cells.get(word)) for word in WORDS)}</tr>"
 
 
-def _square(row: int, word: str, outcome: Outcome | None) -> str:
+def _square(first: Cell, word: str, outcome: Outcome | None) -> str:
     of = f'<span class="of">{word.replace("-", " ")}</span>'
     if outcome is None:
-        missing = NOT_TESTED if applies(row, word) else '<span aria-label="does not apply">&ndash;</span>'
+        applies = why_not(first.scenario, first.row, word) is None
+        missing = NOT_TESTED if applies else '<span aria-label="does not apply">&ndash;</span>'
         return f'<td class="none">{of}{missing}</td>'
     judgement = outcome.subject.judgement
     counts = "not run" if judgement is None else _short(judgement)
@@ -111,6 +111,14 @@ def _legend() -> str:
     items = "".join(f"<li>{_verdict(verdict)} {escape(words)}</li>" for verdict, words in said.items())
     items += "<li>&ndash; the fault does not apply to this guarantee</li>"
     return f'<ul class="legend">{items}</ul>'
+
+
+def _left_out(report: Report) -> str:
+    """What the matrix has no verdict for, or a verdict without a control, by its reason."""
+    lines = [(f"{scenario}, {word.replace('-', ' ')}", why) for scenario, word, why in report.not_applicable]
+    lines += [(f"{scenario}, no control", why) for scenario, why in report.without_control]
+    items = "".join(f"<li><b>{escape(what)}</b>: {escape(why)}</li>" for what, why in lines)
+    return f'<h3>What is left out, and why</h3><ul class="small">{items}</ul>\n' if items else ""
 
 
 def _cell(outcome: Outcome) -> str:

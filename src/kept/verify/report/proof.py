@@ -17,7 +17,7 @@ def as_proof(report: Report) -> str:
     """The page; nothing in it was written by hand."""
     volume = "little volume (`--smoke`)" if report.plan.smoke else "full volume (controls: little)"
     tally = ", ".join(f"{count} {verdict.value}" for verdict, count in report.tally().items() if count)
-    took = f"{report.seconds / 60:.0f} min"
+    took = f"{report.at_work / 60:.0f} min; its trials one after the other: {report.seconds / 60:.0f} min"
     facts = {"seed": str(report.plan.seed), "started": report.plan.started, "took": took, **report.plan.versions}
     return "\n".join(
         [
@@ -35,6 +35,7 @@ def as_proof(report: Report) -> str:
             "",
             *_reasons(report),
             *_not_tested(report),
+            *_left_out(report),
         ]
     )
 
@@ -75,6 +76,13 @@ def _not_tested(report: Report) -> list[str]:
     """What is not in the table though it applies is not to be taken for something that holds."""
     cells = ", ".join(f"{scenario}.{word}" for scenario, word in report.not_tested)
     return [f"Not tested, though the fault applies: {_cell(cells)}.", ""] if cells else []
+
+
+def _left_out(report: Report) -> list[str]:
+    """Why there is no such cell, or no control."""
+    lines = [f"- {scenario}.{word}: {_cell(why)}" for scenario, word, why in report.not_applicable]
+    lines += [f"- {scenario}, no control: {_cell(why)}" for scenario, why in report.without_control]
+    return ["## What is left out, and why", "", *lines, ""] if lines else []
 
 
 def _cell(text: str) -> str:

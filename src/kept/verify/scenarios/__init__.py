@@ -44,6 +44,7 @@ TITLES = {
     "mirror-moved": "A stranger moves the group that only mirrors a pipeline's progress",
     "group-deleted": "A stranger deletes the group",
     "stranger-joins": "A stranger joins the group, commits what it took, and leaves",
+    "spark-source-shortened": "Records are deleted before a pipeline on Spark has read them",
     "driver-killed": "A driver of Spark dies after the sink has a batch, before Spark has noted it",
     "task-killed": "A task of Spark dies when it has written a part, and is run again",
     "checkpoint-deleted": "Spark's checkpoint is deleted between two starts",

@@ -19,7 +19,7 @@ SCENARIO = Scenario(
         WORDS, naive(Anomaly.LOST, "tasks that move progress to the end of their range", moves_to_end=True)
     ),
     play=input_cut_short,
-    full=Volume(3_000, 1),
+    full=Volume(10_000, 1),
     smoke=Volume(3_000, 1),
     batches=BATCHES,
     patience=STARTS_WITHIN,

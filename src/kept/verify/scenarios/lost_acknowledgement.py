@@ -13,6 +13,8 @@ from kept.verify.trials.things import Setting, Thing
 
 NAME = "lost-acknowledgement"
 PER_SECOND = 800
+LASTS = 40
+"""Seconds of a large workload, which is sent quicker: a small one would be over before its faults."""
 QUICK = {"linger.ms": 1, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100}
 
 
@@ -21,7 +23,8 @@ def play(arena: Arena, thing: Thing) -> None:
     proxy = arena.proxy()
     next_one = Rule(Api.PRODUCE, Direction.RESPONSE, Reset(), Nth(1), client=arena.name)
     settings: dict[str, Setting] = {**QUICK, "client.id": arena.name}
-    life = arena.start(thing, topic, bootstrap=proxy.bootstrap, settings=settings, per_second=PER_SECOND)
+    pace = max(PER_SECOND, arena.volume.records // LASTS)
+    life = arena.start(thing, topic, bootstrap=proxy.bootstrap, settings=settings, per_second=pace)
     for moment in arena.moments():
         life.wait_begun(moment)
         arena.strike(proxy, next_one, life, "an acknowledgement was lost")
@@ -48,7 +51,7 @@ SCENARIO = Scenario(
     },
     controls=dict.fromkeys((AtMostOnce.word, AtLeastOnce.word, ExactlyOnce.word), WITHOUT),
     play=play,
-    full=Volume(20_000, 10),
+    full=Volume(100_000, 10),
     smoke=Volume(3_000, 3),
     at_risk=100,
     needs=frozenset({Need.PROXY}),

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from functools import partial
 
-from kept.guarantees import AtLeastOnce, ExactlyOnce
-from kept.verify.checkers import Anomaly
+from kept.guarantees import AtLeastOnce, AtMostOnce, ExactlyOnce
 from kept.verify.scenarios import TITLES
-from kept.verify.trials.away import SLOW, play_while_away, position_moved
-from kept.verify.trials.scenario import Control, Need, Scenario, Volume
-from kept.verify.trials.things import Thing
+from kept.verify.trials.away import BELIEVES, SLOW, mirror_moved, play_while_away
+from kept.verify.trials.driving import into_postgres
+from kept.verify.trials.lives import STARTS_WITHIN
+from kept.verify.trials.scenario import Need, Scenario, Volume
+from kept.verify.trials.things import BATCHES, Thing
 
 NAME = "mirror-moved"
-BELIEVES = Control(
-    Thing("progress in plain group offsets (kept.Consumer, at-least-once)", "processor", AtLeastOnce.word, {}, SLOW),
-    frozenset({Anomaly.LOST}),
-)
+GOES_ON = {
+    AtMostOnce.word: into_postgres(AtMostOnce.word),
+    AtLeastOnce.word: into_postgres(AtLeastOnce.word),
+    ExactlyOnce.word: Thing("kept.Consumer into Postgres, exactly-once", "processor", ExactlyOnce.word, {}, SLOW),
+}
 SCENARIO = Scenario(
     NAME,
     24,
     TITLES[NAME],
-    things={
-        ExactlyOnce.word: Thing("kept.Consumer into Postgres, exactly-once", "processor", ExactlyOnce.word, {}, SLOW)
-    },
-    controls={ExactlyOnce.word: BELIEVES},
-    play=partial(play_while_away, position_moved),
-    full=Volume(5_000, 1),
+    things=GOES_ON,
+    controls=dict.fromkeys(GOES_ON, BELIEVES),
+    play=partial(play_while_away, mirror_moved),
+    full=Volume(10_000, 1),
     smoke=Volume(1_500, 1),
+    batches=BATCHES,
+    patience_under=dict.fromkeys((AtMostOnce.word, AtLeastOnce.word), STARTS_WITHIN),
     needs=frozenset({Need.POSTGRES}),
 )

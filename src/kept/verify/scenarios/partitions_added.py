@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
+from kept.guarantees import only_asks
 from kept.verify.scenarios import TITLES
 from kept.verify.scenarios.rebalance_storm import SCENARIO as STORM
 from kept.verify.scenarios.rebalance_storm import portion_of, storm
@@ -47,7 +48,7 @@ def play(arena: Arena, thing: Thing) -> None:
     source = Source(arena.topic(BEFORE), ends_of(AFTER))
 
     def grow() -> None:
-        admin = AdminClient({"bootstrap.servers": arena.cluster.bootstrap, "log_level": 0})
+        admin = AdminClient(only_asks({"bootstrap.servers": arena.cluster.bootstrap}))
         for grown in admin.create_partitions([NewPartitions(source.topic, AFTER)]).values():
             grown.result(ANSWERS_WITHIN)
         arena.wait(lambda: len(arena.topics.describe(source.topic).partitions) == AFTER, "there are more partitions")

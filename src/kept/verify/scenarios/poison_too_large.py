@@ -5,7 +5,7 @@ from __future__ import annotations
 from kept.guarantees import ExactlyOnce
 from kept.verify.checkers import Anomaly
 from kept.verify.scenarios import TITLES
-from kept.verify.scenarios.poison import INTO_KAFKA, SWALLOWS, digest
+from kept.verify.scenarios.poison import INTO_KAFKA, SWALLOWS, THINGS, digest
 from kept.verify.trials.arena import Arena
 from kept.verify.trials.scenario import Control, Scenario, Volume
 from kept.verify.trials.things import Thing
@@ -21,7 +21,7 @@ def play(arena: Arena, thing: Thing) -> None:
 
 PASSES_OVER = Control(
     Thing(
-        "the same, with a function that passes over what is too large",
+        "kept.Consumer into Kafka, exactly-once, with a function that passes over what is too large",
         "processor",
         ExactlyOnce.word,
         {},
@@ -33,11 +33,10 @@ SCENARIO = Scenario(
     NAME,
     22,
     TITLES[NAME],
-    things={
-        ExactlyOnce.word: Thing("kept.Consumer into Kafka, exactly-once", "processor", ExactlyOnce.word, {}, INTO_KAFKA)
-    },
-    controls={ExactlyOnce.word: PASSES_OVER},
+    things=THINGS,
+    controls=dict.fromkeys(THINGS, PASSES_OVER),
     play=play,
     full=Volume(5_000, 5),  # each is found by halves, transaction by transaction: ten seconds
     smoke=Volume(1_500, 5),
+    at_risk=0,
 )

@@ -37,9 +37,7 @@ def play(arena: Arena, thing: Thing) -> None:
             make_room(postgres)
             if postgres.state() is not State.RUNNING:
                 postgres.start()
-        if thing.guarantee == ExactlyOnce.word:
-            processor.life.refuse_ended("there is room again, and it goes on by itself")
-        processor.go_on()
+        processor.go_on(unaided=thing.guarantee == ExactlyOnce.word)
     mark_ends(arena, source)
     arena.finish_when_complete(sink, processor.life)
     sink.audit()

@@ -28,10 +28,7 @@ def play(arena: Arena, thing: Thing) -> None:
         with arena.fault("Postgres was killed, and started again"):
             arena.cluster.postgres.kill()
             arena.cluster.postgres.start()
-        if thing.guarantee == ExactlyOnce.word:
-            before = sink.how_much()
-            processor.life.wait(lambda: sink.complete() or sink.how_much() > before, "it goes on by itself")  # noqa: B023
-        processor.go_on()
+        processor.go_on(unaided=thing.guarantee == ExactlyOnce.word)
     mark_ends(arena, source)
     arena.finish_when_complete(sink, processor.life)
     sink.audit()

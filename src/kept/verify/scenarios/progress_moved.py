@@ -1,33 +1,38 @@
-"""Row 24: a stranger commits to the group of a pipeline into Kafka, whose progress that is."""
+"""Row 24: a stranger commits to the group of a pipeline into Kafka, whose progress that is.
+
+A pipeline on Spark signs its progress under every guarantee. A consumer does so under exactly-once only: at most and at
+least once it has plain group offsets, as any other consumer has, and believes what is there: that is the control.
+"""
 
 from __future__ import annotations
 
 from functools import partial
 
-from kept.guarantees import AtLeastOnce, ExactlyOnce
-from kept.verify.checkers import Anomaly
+from kept.guarantees import AtLeastOnce, AtMostOnce, ExactlyOnce
 from kept.verify.scenarios import TITLES
-from kept.verify.trials.away import SLOW, play_while_away, position_moved
-from kept.verify.trials.scenario import Control, Need, Scenario, Volume
-from kept.verify.trials.things import Thing
+from kept.verify.trials.away import BELIEVES, SLOW, play_while_away, progress_moved
+from kept.verify.trials.driving import into_kafka
+from kept.verify.trials.scenario import Need, Scenario, Volume
+from kept.verify.trials.things import BATCHES, Thing
 
 NAME = "progress-moved"
-BELIEVES = Control(
-    Thing("progress in plain group offsets (kept.Consumer, at-least-once)", "processor", AtLeastOnce.word, {}, SLOW),
-    frozenset({Anomaly.LOST}),
-)
-NOTICES = Thing(
-    "kept.Consumer into Kafka, exactly-once", "processor", ExactlyOnce.word, {}, {**SLOW, "into_kafka": True}
-)
+NOTICES = {
+    AtMostOnce.word: into_kafka(AtMostOnce.word),
+    AtLeastOnce.word: into_kafka(AtLeastOnce.word),
+    ExactlyOnce.word: Thing(
+        "kept.Consumer into Kafka, exactly-once", "processor", ExactlyOnce.word, {}, {**SLOW, "into_kafka": True}
+    ),
+}
 SCENARIO = Scenario(
     NAME,
     24,
     TITLES[NAME],
-    things={ExactlyOnce.word: NOTICES},
-    controls={ExactlyOnce.word: BELIEVES},
-    play=partial(play_while_away, position_moved),
-    full=Volume(5_000, 1),
+    things=NOTICES,
+    controls=dict.fromkeys(NOTICES, BELIEVES),
+    play=partial(play_while_away, progress_moved),
+    full=Volume(10_000, 1),
     smoke=Volume(1_500, 1),
-    tells={ExactlyOnce.word: "ProgressMoved"},
+    batches=BATCHES,
+    tells=dict.fromkeys(NOTICES, "ProgressMoved"),
     needs=frozenset({Need.POSTGRES}),
 )

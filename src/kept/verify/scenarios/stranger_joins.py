@@ -1,4 +1,8 @@
-"""Row 24: a stranger joins the group of a pipeline into Kafka, reads some of its partitions, commits, and leaves."""
+"""Row 24: a stranger joins the group of a pipeline into Kafka, reads some of its partitions, commits, and leaves.
+
+A consumer shares its partitions with the stranger, and finds its commits behind them. A pipeline on Spark has none of
+that: its progress is on a topic of its own, so that it owes no error, and goes on as if nobody had come.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,15 @@ from confluent_kafka import Consumer as Client
 from confluent_kafka import TopicPartition
 
 from kept.errors import TryAgain
-from kept.guarantees import AtLeastOnce, ExactlyOnce
-from kept.verify.checkers import Anomaly
+from kept.guarantees import AtLeastOnce, AtMostOnce, ExactlyOnce
 from kept.verify.scenarios import TITLES
 from kept.verify.trials.arena import Arena
-from kept.verify.trials.away import SLOW
+from kept.verify.trials.away import BELIEVES, SLOW, group_of
+from kept.verify.trials.driving import into_kafka
 from kept.verify.trials.feeding import feed, mark_ends, sink_of
-from kept.verify.trials.scenario import Control, Need, Scenario, Volume
-from kept.verify.trials.things import Thing
+from kept.verify.trials.lives import STARTS_WITHIN
+from kept.verify.trials.scenario import Need, Scenario, Volume
+from kept.verify.trials.things import BATCHES, Thing
 from kept.verify.trials.worker import DONE, STOPPED
 
 NAME = "stranger-joins"
@@ -30,10 +35,9 @@ def play(arena: Arena, thing: Thing) -> None:
     sink = sink_of(arena, source, thing)
     life = arena.start(thing, source.topic, options=sink.options())
     part = arena.moments(1)[0]
-    life.wait(lambda: sink.complete() or sink.how_much() >= part, f"{part} effects")
-    group = arena.groups[thing.guarantee == ExactlyOnce.word]
+    life.wait(lambda: sink.complete() or sink.how_much() >= part, f"{part} effects", STARTS_WITHIN)
     with arena.fault("a stranger joined the group, took records, committed, and left"):
-        take_part(arena, group, source.topic)
+        take_part(arena, group_of(arena, thing), source.topic)
     mark_ends(arena, source)
     arena.finish_when_complete(sink, life, may_end=(DONE, STOPPED))
     sink.audit()
@@ -68,22 +72,23 @@ def take_part(arena: Arena, group: str, topic: str) -> None:
         stranger.close()
 
 
-BELIEVES = Control(
-    Thing("progress in plain group offsets (kept.Consumer, at-least-once)", "processor", AtLeastOnce.word, {}, SLOW),
-    frozenset({Anomaly.LOST}),
-)
-NOTICES = Thing(
-    "kept.Consumer into Kafka, exactly-once", "processor", ExactlyOnce.word, {}, {**SLOW, "into_kafka": True}
-)
+THINGS = {
+    AtMostOnce.word: into_kafka(AtMostOnce.word),
+    AtLeastOnce.word: into_kafka(AtLeastOnce.word),
+    ExactlyOnce.word: Thing(
+        "kept.Consumer into Kafka, exactly-once", "processor", ExactlyOnce.word, {}, {**SLOW, "into_kafka": True}
+    ),
+}
 SCENARIO = Scenario(
     NAME,
     24,
     TITLES[NAME],
-    things={ExactlyOnce.word: NOTICES},
-    controls={ExactlyOnce.word: BELIEVES},
+    things=THINGS,
+    controls=dict.fromkeys(THINGS, BELIEVES),
     play=play,
-    full=Volume(5_000, 1),
-    smoke=Volume(3_000, 1),
+    full=Volume(10_000, 1),
+    smoke=Volume(5_000, 1),
+    batches=BATCHES,
     tells={ExactlyOnce.word: "ProgressMoved"},
     needs=frozenset({Need.POSTGRES}),
 )

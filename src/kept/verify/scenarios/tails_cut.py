@@ -19,7 +19,7 @@ SCENARIO = Scenario(
     things={word: Thing(f"kept.Consumer into Postgres, {word}", "processor", word, {}, SLOW) for word in WORDS},
     controls=dict.fromkeys(WORDS, SKIPS),
     play=partial(play_while_away, tails_cut, mark=mark_for_nobody),
-    full=Volume(5_000, 1),
+    full=Volume(10_000, 1),
     smoke=Volume(1_500, 1),
     at_risk=50,
     patience=60.0,

@@ -26,7 +26,7 @@ SCENARIO = Scenario(
     },
     controls=dict.fromkeys(WORDS, SKIPS),
     play=partial(play_while_away, topic_made_again, mark=mark_for_nobody),
-    full=Volume(5_000, 1),
+    full=Volume(10_000, 1),
     smoke=Volume(1_500, 1),
     at_risk=50,
     tells=dict.fromkeys(WORDS, "SourceChanged"),

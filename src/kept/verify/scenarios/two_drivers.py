@@ -23,7 +23,7 @@ SCENARIO = Scenario(
     things={word: into_kafka(word) for word in WORDS},
     controls=dict.fromkeys(WORDS, sparks_own(Anomaly.DUPLICATED, apart=True)),
     play=two_drivers,
-    full=Volume(3_000, 1),
+    full=Volume(10_000, 1),
     smoke=Volume(1_500, 1),
     batches=BATCHES,
     patience=STARTS_WITHIN,

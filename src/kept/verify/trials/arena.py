@@ -21,6 +21,7 @@ from kept.verify.proxy import KafkaProxyBeside, Rule, beside
 from kept.verify.proxy.service import FrameProxy
 from kept.verify.scenes.ledger import create_database, drop_database
 from kept.verify.trials.elsewhere import Elsewhere
+from kept.verify.trials.heard import heard_by_all
 from kept.verify.trials.lives import Life
 from kept.verify.trials.scenario import Volume
 from kept.verify.trials.things import Setting, Task, Thing
@@ -85,6 +86,7 @@ class Arena:
         if self.lasting:
             self._undo.callback(self._delete_topic, name)  # before: who is interrupted here has it all the same
         self.topics.create(name, partitions, guarantee, {**APPENDED, **overrides})
+        self.wait(lambda: heard_by_all(self.cluster.bootstrap, name), f"every broker has heard of {name}")
         return name
 
     @property

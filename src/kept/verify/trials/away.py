@@ -19,20 +19,21 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from kept.admin.groups import Groups
 from kept.errors import FixConfiguration, TryAgain
-from kept.guarantees import AtLeastOnce, ExactlyOnce
+from kept.guarantees import AtLeastOnce, ExactlyOnce, only_asks
 from kept.local.ports import BROKERS
 from kept.verify.checkers import Anomaly
 from kept.verify.history import Begun, Shortened
 from kept.verify.trials.arena import APPENDED, SOUND, Arena
 from kept.verify.trials.expiring import delete_position
 from kept.verify.trials.feeding import Source, TableSink, TopicSink, feed, fill, mark_ends, put_marks, sink_of
+from kept.verify.trials.lives import STARTS_WITHIN
 from kept.verify.trials.plain_reading import bounds_of
 from kept.verify.trials.scenario import Control
-from kept.verify.trials.things import Thing
+from kept.verify.trials.things import PIPELINE, Thing
 from kept.verify.trials.worker import DONE, STOPPED
 from kept.verify.workload import Workload
 
-SLOW = {"thinks": 0.004, "one_by_one": True}
+SLOW = {"thinks": 0.002, "one_by_one": True}
 """So that a processor can be met in the middle of its work."""
 EARLIEST = Thing("confluent-kafka with auto.offset.reset=earliest", "raw_consumer", AtLeastOnce.word, {}, SLOW)
 """For it, a log or a group that is not what it was is just another one to begin with. It never tells anything, so that
@@ -53,6 +54,13 @@ DELETED_WITHIN = 120.0
 """A broker begins to look for old records half a minute after its start, and looks every few seconds then."""
 
 
+BELIEVES = Control(
+    Thing("progress in plain group offsets (kept.Consumer, at-least-once)", "processor", AtLeastOnce.word, {}, SLOW),
+    frozenset({Anomaly.LOST}),
+)
+"""Whoever may commit to its group says where it goes on."""
+
+
 @dataclass(frozen=True)
 class Left:
     """What a processor left behind when it ended, and what may happen to it then."""
@@ -60,6 +68,8 @@ class Left:
     arena: Arena
     source: Source
     group: str
+    carrier: str
+    """The topic on whose partitions the group's offsets are the progress."""
 
 
 Happening: TypeAlias = Callable[[Left], str]
@@ -74,17 +84,26 @@ def play_while_away(
     sink = sink_of(arena, source, thing)
     part = arena.moments(1)[0]
     first = arena.start(thing, source.topic, options=sink.options())
-    first.wait(lambda: _seen(sink) >= part, f"{part} effects")
+    first.wait(lambda: _seen(sink) >= part, f"{part} effects", STARTS_WITHIN)
     first.ask_to_end()
     arena.finish(first)
     if _seen(sink) >= arena.volume.records:
         raise TryAgain("it had read everything before anything happened", way_out="run it with more records")
-    plain, exactly = arena.groups
-    left = Left(arena, source, exactly if thing.guarantee == ExactlyOnce.word else plain)
-    arena.struck(happens(left))
+    arena.struck(happens(Left(arena, source, group_of(arena, thing), _carrier(source, thing))))
     mark(arena, source)
     arena.finish_when_complete(sink, arena.start(thing, source.topic, options=sink.options()), may_end=(DONE, STOPPED))
     sink.audit()
+
+
+def group_of(arena: Arena, thing: Thing) -> str:
+    """Pipelines on Spark have one of kept's own under every guarantee, consumers under exactly-once only."""
+    plain, keeps = arena.groups
+    return keeps if thing.guarantee == ExactlyOnce.word or thing.role == PIPELINE else plain
+
+
+def _carrier(source: Source, thing: Thing) -> str:
+    """Pipelines on Spark have theirs on a topic of kept's own; there the source's partitions have only a mirror."""
+    return f"kept.progress.{source.topic}" if thing.role == PIPELINE else source.topic
 
 
 def records_deleted(left: Left) -> str:
@@ -143,16 +162,25 @@ def _seen(sink: TableSink | TopicSink) -> int:
     return sink.how_much()
 
 
-def position_moved(left: Left) -> str:
+def progress_moved(left: Left) -> str:
+    return _commit_as_stranger(left, left.carrier)
+
+
+def mirror_moved(left: Left) -> str:
+    """Where lag tools look, and nobody who has progress elsewhere."""
+    return _commit_as_stranger(left, left.source.topic)
+
+
+def _commit_as_stranger(left: Left, topic: str) -> str:
     """To the last record of each partition: what lies before it is skipped by who believes it."""
-    last = [TopicPartition(left.source.topic, number, end - 1) for number, end in _ends(left).items()]
+    last = [TopicPartition(topic, number, end - 1) for number, end in _ends(left).items()]
     stranger = Client({"bootstrap.servers": left.arena.cluster.bootstrap, "group.id": left.group, "log_level": 0})
     try:
         with _told("the stranger could not commit"):
             stranger.commit(offsets=last, asynchronous=False)
     finally:
         stranger.close()
-    return "a stranger committed positions near the end to the group"
+    return f"a stranger committed positions near the end to the group, on {topic}"
 
 
 def group_deleted(left: Left) -> str:
@@ -231,7 +259,7 @@ def _bounds(left: Left) -> dict[int, tuple[int, int]]:
 
 
 def _admin(arena: Arena) -> AdminClient:
-    return AdminClient({"bootstrap.servers": arena.cluster.bootstrap, "log_level": 0})
+    return AdminClient(only_asks({"bootstrap.servers": arena.cluster.bootstrap}))
 
 
 @contextmanager

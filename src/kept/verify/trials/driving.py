@@ -19,7 +19,7 @@ from kept.verify.trials.dying import die_again_and_again
 from kept.verify.trials.lives import STARTS_WITHIN, Life
 from kept.verify.trials.roles.perils import mark_of, refusal_of
 from kept.verify.trials.scenario import Control
-from kept.verify.trials.things import CHECKPOINT, Thing
+from kept.verify.trials.things import CHECKPOINT, PIPELINE, Thing
 from kept.verify.trials.users import UserWork
 from kept.verify.trials.work import Work, own_work
 from kept.verify.trials.worker import DONE, FAILED, FENCED, STOPPED
@@ -31,11 +31,11 @@ BACKUP = "backup"
 
 
 def into_postgres(word: str) -> Thing:
-    return Thing(f"kept.Pipeline into Postgres, {word}", "pipeline", word)
+    return Thing(f"kept.Pipeline into Postgres, {word}", PIPELINE, word)
 
 
 def into_kafka(word: str) -> Thing:
-    return Thing(f"kept.Pipeline into Kafka, {word}", "pipeline", word, {}, INTO_KAFKA)
+    return Thing(f"kept.Pipeline into Kafka, {word}", PIPELINE, word, {}, INTO_KAFKA)
 
 
 def sparks_own(breaks: Anomaly, **options: bool) -> Control:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from kept.errors import TryAgain
 from kept.verify.trials.arena import Arena
+from kept.verify.trials.scenario import Volume
 from kept.verify.trials.things import Setting, Thing
 from kept.verify.trials.work import Work
 
@@ -15,13 +16,18 @@ DIES_WITHIN = 120.0
 KILLED = -9
 
 
+def earliest_and_latest(volume: Volume) -> tuple[int, int]:
+    """Before which effect of its life it dies: so that there is something left for every life."""
+    most = volume.records // (volume.faults + 1)
+    return most // 2, most
+
+
 def die_again_and_again(arena: Arena, thing: Thing, work: Work, settings: Mapping[str, Setting] = SAME_MEMBER) -> None:
     """The last life has no death before it, and ends when all is done; only then are the ends of the source marked."""
     work.feed(arena.volume.records)
     options = work.sink.options()
-    most = arena.volume.records // (arena.volume.faults + 1)
     for _ in range(arena.volume.faults):
-        at = arena.dice.randint(most // 2, most)
+        at = arena.dice.randint(*earliest_and_latest(arena.volume))
         life = arena.start(thing, work.topic, settings=settings, options={**options, "dies_at": at})
         code = life.end(DIES_WITHIN)
         if code != KILLED:

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from kept.errors import FixConfiguration, TryAgain
+from kept.guarantees import only_asks
 from kept.local.ports import HOST
 from kept.verify.trials.scenario import Need
 
@@ -23,7 +24,7 @@ class Elsewhere:
 
     def brokers(self) -> dict[int, str]:
         """Where each broker tells its clients that it is."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        admin = AdminClient(only_asks({"bootstrap.servers": self.bootstrap}))
         try:
             found = admin.list_topics(timeout=ANSWERS_WITHIN).brokers
         except KafkaException as failure:

@@ -24,10 +24,20 @@ class Revived:
         """Until so many effects are there, with a new life for each that has ended by itself."""
         self._until(lambda: self.sink.how_much() >= effects, f"{effects} effects")
 
-    def go_on(self) -> None:
-        """Until there is more than there was: who cannot go on has ended by then, and another one does."""
+    def go_on(self, *, unaided: bool = False) -> None:
+        """Until there is more than there was: who cannot go on has ended by then, and another one does.
+
+        `unaided`: the very life that met the fault has to; that it has ended cuts the trial short.
+        """
         before = self.sink.how_much()
-        self._until(lambda: self.sink.complete() or self.sink.how_much() > before, "it goes on")
+
+        def goes_on() -> bool:
+            return self.sink.complete() or self.sink.how_much() > before
+
+        if unaided:
+            self.life.wait(goes_on, "it goes on by itself", PATIENCE)
+        else:
+            self._until(goes_on, "it goes on")
 
     def _until(self, condition: Callable[[], bool], awaited: str) -> None:
         def there() -> bool:

@@ -65,19 +65,25 @@ class Runner:
         self._run.begin(self._plan(scenarios))
         return self._go_through(scenarios, minutes)
 
-    def resume(self, scenarios: Sequence[Scenario], minutes: float = math.inf) -> Report:
-        """Go on with a run. What came to its end stays, whatever it has shown: nothing is tried until it fits."""
-        self._run.resume(self._plan(scenarios))
-        return self._go_through(scenarios, minutes)
+    def resume(self, scenarios: Sequence[Scenario], minutes: float = math.inf, *, backwards: bool = False) -> Report:
+        """Go on with a run. What came to its end stays, whatever it has shown: nothing is tried until it fits.
+
+        `backwards`: from the last of them on, beside another process that goes through them in their order.
+        """
+        self._run.refuse_other(self._plan(scenarios))
+        return self._go_through(scenarios[::-1] if backwards else scenarios, minutes)
 
     def _go_through(self, scenarios: Sequence[Scenario], minutes: float) -> Report:
         until = time.monotonic() + 60 * minutes
         try:
             for number, scenario in enumerate(scenarios, start=1):
-                left = [each for each in sides(scenario.cells()) if not self._run.is_played(*each)]
-                if left and time.monotonic() < until:
-                    self._say(f"[{number}/{len(scenarios)}] {scenario.name}: {scenario.title}")
-                    self._scenario(scenario, left, until)
+                if time.monotonic() >= until:
+                    break
+                with self._run.claimed(scenario.name) as is_ours:
+                    left = [each for each in sides(scenario.cells()) if is_ours and not self._run.is_played(*each)]
+                    if left:
+                        self._say(f"[{number}/{len(scenarios)}] {scenario.name}: {scenario.title}")
+                        self._scenario(scenario, left, until)
         finally:
             report = write_reports(self._run)
             if self._lasting:
@@ -106,8 +112,7 @@ class Runner:
     def _trial(self, scenario: Scenario, cell: Cell, side: Side, thing: Thing) -> None:
         """One side. Whatever goes wrong cuts this trial short, which is told in its history, and the run goes on."""
         self._say(f"  {side.value}: {thing.words}")
-        folder = self._run.folder(cell, side)
-        folder.mkdir(parents=True)
+        folder = self._run.new_folder(cell, side)
         doubts: list[str] = []
         try:
             self._play(scenario, cell, side, thing, doubts)
@@ -131,7 +136,7 @@ class Runner:
                 self._seed,
                 recorder.now(),
                 scenario.may_cost(cell.guarantee, volume),
-                scenario.patience,
+                scenario.patience_under.get(cell.guarantee, scenario.patience),
                 scenario.tells.get(cell.guarantee),
             )
             recorder.write(trial)

@@ -48,6 +48,7 @@ class Scenario:
 
     `at_risk`: how many records a fault may cost a guarantee that allows a cost; `at_risk_under`: one that meets another
     fault than the others do; `batches`: where the work is done in so many of them, it may cost one, of whatever size.
+    `patience`: for how long nothing may arrive; `patience_under`: where what is under test takes longer to start.
     `tells`, by guarantee: the error, by its class, that the product owes its user. A product that stops with it has
     lost nothing by stopping.
     """
@@ -64,6 +65,7 @@ class Scenario:
     at_risk_under: Mapping[str, int] = field(default_factory=dict)
     batches: int | None = None
     patience: float = 30.0
+    patience_under: Mapping[str, float] = field(default_factory=dict)
     tells: Mapping[str, str] = field(default_factory=dict)
     needs: frozenset[Need] = frozenset()
 

@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 
 CHECKPOINT = "checkpoint"
 """Where Spark notes how far it is: beside the history of a trial, the same from life to life."""
+PIPELINE = "pipeline"
+"""The role of kept's own driver of Spark."""
 BATCHES = 10
 """In which a driver of Spark reads its workload, at least: a fault can be met in the middle of it, and costs one."""
 Setting: TypeAlias = str | int | float | bool

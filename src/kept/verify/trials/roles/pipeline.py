@@ -27,6 +27,8 @@ from kept.verify.trials.things import BATCHES, CHECKPOINT, Task
 
 PACE = 0.3
 CHUNK = 20
+CHUNKS = 15
+"""Of a large batch, which is in larger chunks: each costs a transaction."""
 QUIETLY: dict[str, Any] = {
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
@@ -43,6 +45,11 @@ def checkpoint_of(task: Task) -> Path:
 
 def per_batch(task: Task) -> int:
     return max(1, task.records // BATCHES)
+
+
+def per_chunk(task: Task) -> int:
+    """Several in each partition of a batch: whatever is killed, is killed between two of them, too."""
+    return max(CHUNK, per_batch(task) // CHUNKS)
 
 
 class Driver:
@@ -63,7 +70,7 @@ class Driver:
             name=None if exactly else task.name,
             trigger=Every(PACE),
             checkpoint=str(checkpoint_of(task)),
-            limits=Limits(rows=CHUNK),
+            limits=Limits(rows=per_chunk(task)),
             spark=session(task.name, **QUIETLY),
             on_batch=Count(task.options.get("dies_at")).hear,
         ).run()

@@ -2,7 +2,8 @@
 
 The options: `sink` (a topic) or `dsn` and `table`; `dies_at`, the number of the effect before which it kills itself;
 `seconds` of a transaction and `producer`, settings of the sender into Kafka; `thinks`, seconds for each record;
-`one_by_one`, rows that are not sent together; `poison`, values that it cannot digest, or `too_large`, values of which
+`one_by_one`, rows that are not sent together; `in_transactions`, rows of a batch that a program without exactly-once
+commits together; `poison`, values that it cannot digest, or `too_large`, values of which
 it makes too much for the sink, and `dead_letters`, the topic where they are buried; `swallows`, to pass over what it
 cannot digest, or the table does not take, without a word; `dated`, to begin at a time, which is long ago, instead of at
 the beginning: at-least-once writes down its birth then.
@@ -13,7 +14,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from datetime import datetime, timezone
 from typing import Any
 
@@ -25,6 +27,8 @@ from kept.consumer.policies import AfterBatch
 from kept.errors import KeptError
 from kept.guarantees import AtMostOnce, ExactlyOnce
 from kept.guarantees.levels import parse
+from kept.producer import Producer
+from kept.producer.fates import RefusedWithItsBatch
 from kept.verify.trials.telling import Notes, say_at_work
 from kept.verify.trials.things import Task
 
@@ -32,6 +36,7 @@ TOGETHER = 50
 EVER = datetime.fromtimestamp(0, timezone.utc)
 MEMBER = {"session.timeout.ms": 6_000}
 ONCE = Retry(times=1, first=0.05)
+KNOWN_WITHIN = 180.0
 LARGE = b" " + bytes(200_000)
 
 
@@ -58,26 +63,52 @@ class Processor:
     def run(self) -> None:
         """Until it is asked to end."""
         with self._consumer as consumer:
-            if "sink" in self._options:
+            if not isinstance(consumer.guarantee, ExactlyOnce):
+                with consumer.stopped_by_signals():
+                    (self._carrying if "sink" in self._options else self._storing)(consumer)
+            elif "sink" in self._options:
                 self._into_kafka(consumer)
-            elif isinstance(consumer.guarantee, ExactlyOnce):
-                consumer.into_postgres(self._options["dsn"], together=self._rows)
             else:
-                with (
-                    consumer.stopped_by_signals(),
-                    psycopg.connect(self._options["dsn"], autocommit=True) as connection,
-                ):
-                    if "dead_letters" in self._options:
-                        self._burying(consumer, connection)
-                        return
-                    for batch in consumer.batches(TOGETHER):
-                        self._rows(connection, batch)
+                consumer.into_postgres(self._options["dsn"], together=self._rows)
 
-    def _burying(self, consumer: Consumer, connection: psycopg.Connection[Any]) -> None:
+    def _storing(self, consumer: Consumer) -> None:
+        with psycopg.connect(self._options["dsn"], autocommit=True) as connection:
+
+            def store(records: Sequence[Record]) -> None:
+                with connection.transaction() if self._options.get("in_transactions") else nullcontext():
+                    self._rows(connection, records)
+
+            self._loop(consumer, store)
+
+    def _carrying(self, consumer: Consumer) -> None:
+        with Producer(self._task.bootstrap, consumer.guarantee, **self._options.get("producer", {})) as producer:
+            self._loop(consumer, lambda records: self._sent(producer, records))
+
+    def _loop(self, consumer: Consumer, effect: Callable[[Sequence[Record]], None]) -> None:
+        """The body of a plain loop; one by one where what cannot be done is buried."""
+        if "dead_letters" not in self._options:
+            for batch in consumer.batches(TOGETHER):
+                effect(batch)
+            return
         again = None if isinstance(consumer.guarantee, AtMostOnce) else ONCE
-        consumer.run(
-            lambda record: self._rows(connection, [record]), retry=again, dead_letters=self._options["dead_letters"]
-        )
+        consumer.run(lambda record: effect([record]), retry=again, dead_letters=self._options["dead_letters"])
+
+    def _sent(self, producer: Producer, records: Sequence[Record]) -> None:
+        """Sent, and waited for. An error of delivery ends the loop: that it is the record's own, its program has to
+        say, and it may where the record was the only one of its batch.
+        """
+        under_way = [
+            producer.send(made.topic, made.value, key=made.key)
+            for record in records
+            if (made := self._carried(record)) is not None
+        ]
+        for delivery in under_way:
+            try:
+                delivery.result(KNOWN_WITHIN)
+            except RefusedWithItsBatch as refused:
+                if len(under_way) > 1:
+                    raise
+                raise ValueError(refused.what) from refused
 
     def _into_kafka(self, consumer: Consumer) -> None:
         consumer.into_kafka(

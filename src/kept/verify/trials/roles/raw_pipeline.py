@@ -2,7 +2,7 @@
 
 The options: `dsn` and `table`, or `sink` (a topic); `dies_at` and those of perils.py, as for kept's own;
 `moves_to_end`: tasks move progress to the end of their range with their first rows, and skip what lies below it;
-`apart`: Spark's checkpoint is each life's own.
+`apart`: Spark's checkpoint is each life's own; `skips_what_is_gone`: Spark's failOnDataLoss=false.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ def play(task: Task) -> None:
         .option("subscribe", task.topic)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", per_batch(task))
+        .option("failOnDataLoss", str(not task.options.get("skips_what_is_gone", False)).lower())
         .load()
     )
     query = (
