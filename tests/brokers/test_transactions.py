@@ -8,6 +8,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import wait
 from dataclasses import replace
 
 import pytest
@@ -21,6 +22,7 @@ from kept.guarantees import ExactlyOnce, merge, producer_settings
 from kept.local import Cluster
 from kept.local.tether import tethered
 from kept.producer import Producer
+from kept.producer.clients import beside
 from kept.producer.marks import Mark
 from kept.producer.transactions import Transactions
 from kept.verify.proxy import Answer, Api, Direction, HoldAndReset, KafkaProxy, Nth, Reset, Rule, in_front_of
@@ -141,16 +143,13 @@ def test_the_client_by_itself_looks_for_a_coordinator_and_then_waits_for_ever(pr
     client.begin_transaction()
     offsets, group = [TopicPartition(far, 0, 1)], reader.consumer_group_metadata()
     none = proxy.add(replace(NO_COORDINATOR, client=far))
-    call = threading.Thread(target=client.send_offsets_to_transaction, args=(offsets, group, 1), daemon=True)
-    call.start()
+    call = beside(lambda: client.send_offsets_to_transaction(offsets, group, 1))
     none.wait_caught(times=3)
     proxy.remove(none)
-    call.join(5)
-    assert call.is_alive(), "a coordinator is there again, and five times its time-out is over"
+    assert not wait([call], 5).done, "a coordinator is there again, and five times its time-out is over"
     proxy.cut()
     proxy.mend()
-    call.join(30)
-    assert not call.is_alive()
+    assert wait([call], 30).done, "woken, it says that its time is over; or that all is well"
     reader.close()
 
 

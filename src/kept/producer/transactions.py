@@ -33,6 +33,8 @@ from kept.producer.marks import Mark, Marks, Reached, claimed_by, refuse_if_succ
 
 IDS = 3
 CARRIED_WITHIN = 30.0
+LOOKS_WITHIN = 10.0
+"""A commit that has used up its time has a look all the same: to know what became of it is worth more than seconds."""
 LONGEST_WAIT_AFTER_A_FENCED_CLAIM = 0.5
 Agreed: TypeAlias = Callable[[Mark | None], Reached | None]
 
@@ -240,7 +242,7 @@ class Transaction:
                     continue
                 if error.txn_requires_abort() and self.abort(left):
                     raise _aborted(error.str()) from failure
-                if not self._transactions.look_after(self._id, self._mark, left):
+                if not self._transactions.look_after(self._id, self._mark, max(left, LOOKS_WITHIN)):
                     raise _aborted(error.str()) from failure
             else:
                 self._transactions.ended(self._mark)
