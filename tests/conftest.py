@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
 
 from kept.admin.topics import Topics
 from kept.guarantees import ExactlyOnce
@@ -60,6 +62,29 @@ def topic(cluster: Cluster) -> str:
     name = f"test-{uuid.uuid4().hex[:12]}"
     Topics(cluster.bootstrap).create(name, 3, ExactlyOnce("tests"))
     return name
+
+
+class Grow(Protocol):
+    """Gives a topic more partitions."""
+
+    def __call__(self, topic: str, partitions: int) -> None: ...
+
+
+@pytest.fixture
+def grow(cluster: Cluster, eventually: Eventually) -> Grow:
+    """Partitions are added, and every broker has heard of them: a producer may ask any of them."""
+
+    def add(topic: str, partitions: int) -> None:
+        def knows(broker: str) -> bool:
+            """A client's first question goes to the broker that it is told."""
+            found = AdminClient({"bootstrap.servers": broker, "log_level": 0}).list_topics(topic, timeout=10)
+            return len(found.topics[topic].partitions) == partitions
+
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+        eventually(lambda: all(map(knows, cluster.bootstrap.split(","))), f"every broker knows {partitions} partitions")
+
+    return add
 
 
 class Kept(Protocol):

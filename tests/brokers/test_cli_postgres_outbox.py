@@ -16,7 +16,7 @@ from kept.admin.topics import Topics
 from kept.guarantees import ExactlyOnce
 from kept.local import Cluster
 from kept.outbox.postgres_backlog import PostgresBacklog
-from kept.outbox.postgres_looking import InspectedBacklog
+from kept.outbox.postgres_looking import InspectedBacklog, Turn
 from tests.brokers.pipes import new_topic, read
 from tests.brokers.postgres_outbox_proof import relay_process
 from tests.brokers.test_postgres_outbox_relay import enqueue
@@ -174,3 +174,18 @@ def test_a_relay_by_hand_and_one_by_command_fence_each_other(
     finally:
         running.kill()
         running.wait()
+
+
+def test_who_stands_by_outlives_a_lost_connection(on_cluster: Kept, dsn: str, eventually: Eventually) -> None:
+    assert on_cluster("outbox", "init", dsn).returncode == 0
+    at_work, standing_by = Turn(dsn), Turn(dsn)
+    assert at_work.alone()
+    assert not standing_by.alone()
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE application_name = 'kept:outbox:turn' AND datname = current_database()"
+        )
+    eventually(standing_by.alone, "the turn is its own, over a new connection")
+    at_work.close()
+    standing_by.close()

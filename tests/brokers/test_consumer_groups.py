@@ -11,8 +11,6 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewPartitions
 
 from kept.admin.topics import Topics
 from kept.consumer import Reader, Start
@@ -26,7 +24,7 @@ from kept.guarantees import AtLeastOnce, AtMostOnce, ExactlyOnce, Guarantee
 from kept.local import Cluster
 from kept.producer import Producer
 from tests.brokers.groups import Watcher, fill, make_topic
-from tests.conftest import Eventually
+from tests.conftest import Eventually, Grow
 
 AT_LEAST, AT_MOST = AtLeastOnce(), AtMostOnce()
 QUICK = {"topic.metadata.refresh.interval.ms": 500}
@@ -152,16 +150,13 @@ def test_a_moment_in_the_past_begins_there(cluster: Cluster, group: str, eventua
 
 @pytest.mark.parametrize("guarantee", [AT_LEAST, AT_MOST], ids=lambda each: each.word)
 def test_partitions_added_later_are_read_from_their_beginning(
-    cluster: Cluster, group: str, guarantee: Guarantee, eventually: Eventually
+    cluster: Cluster, group: str, guarantee: Guarantee, eventually: Eventually, grow: Grow
 ) -> None:
     topic = make_topic(cluster.bootstrap, 1)
     watcher = Watcher(cluster.bootstrap, group, topic, 3)
     more: dict[str, Any] = {"group": group, "guarantee": guarantee, "start": Start.END, **QUICK}
     born(Consumer(cluster.bootstrap, topic, **more), eventually)
-    watcher.admin.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
-    for broker in cluster.bootstrap.split(","):
-        client = AdminClient({"bootstrap.servers": broker})
-        eventually(lambda: len(client.list_topics(topic, 30).topics[topic].partitions) == 3, "known to every broker")  # noqa: B023
+    grow(topic, 3)
     fill(cluster.bootstrap, topic, range(9), 3)
     seen: list[Record] = []
     with in_background(Consumer(cluster.bootstrap, topic, **more), seen):

@@ -13,7 +13,6 @@ from typing import Any
 import confluent_kafka
 import psycopg
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from kept.admin.topics import Topics
 from kept.consumer import Record
@@ -37,7 +36,7 @@ from tests.brokers.into_postgres_things import (
     send,
     together,
 )
-from tests.conftest import Eventually
+from tests.conftest import Eventually, Grow
 
 Run = Callable[..., Pipeline]
 SOON = Retry(times=2, first=0.05)
@@ -142,15 +141,13 @@ def test_two_effects_are_refused(cluster: Cluster, topic: str, dsn: str) -> None
 
 
 def test_partitions_that_are_added_are_read_from_their_beginning(
-    cluster: Cluster, topic: str, table: str, eventually: Eventually
+    cluster: Cluster, topic: str, table: str, eventually: Eventually, grow: Grow
 ) -> None:
     """An empty topic first: there is nothing to do, and nothing is lost."""
     overrides = {"topic.metadata.refresh.interval.ms": 500}
     with Pipeline(cluster.bootstrap, topic, a_name(), table, each=each, overrides=overrides) as pipeline:
         eventually(lambda: pipeline.fails() or len(pipeline.consumer.partitions) == 3, "it has all partitions", 60)
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        admin.create_partitions([NewPartitions(topic, 5)])[topic].result(30)
-        Topics(cluster.bootstrap)._led(topic, 5)
+        grow(topic, 5)
         for partition in range(5):
             send(cluster.bootstrap, topic, some(5, f"{partition}-"), partition=partition)
         eventually(lambda: pipeline.fails() or count(table) >= 25, "all five are read", 60)

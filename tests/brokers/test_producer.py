@@ -256,6 +256,17 @@ def test_brokers_away_leave_the_fate_unknown_and_close_says_so() -> None:
         producer.close(0.5)
 
 
+@pytest.mark.parametrize("guarantee", [AtMostOnce(), AtLeastOnce()])
+def test_a_producer_that_was_closed_takes_nothing_more(cluster: Cluster, topic: str, guarantee: Guarantee) -> None:
+    """Nobody would wait for it any more: it was lost with the process, without a word."""
+    producer = Producer(cluster.bootstrap, guarantee)
+    producer.send(topic, "one").result()
+    producer.close(0)
+    with pytest.raises(FixConfiguration, match="closed"):
+        producer.send(topic, "two")
+    producer.close()
+
+
 def test_a_full_buffer_pushes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Producer, "room_within", 0.5)
     producer = Producer("127.0.0.1:1", AtLeastOnce(), **{"queue.buffering.max.messages": 10})

@@ -16,7 +16,7 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from kept.admin.topics import Topics
 from kept.consumer import Reader, Start
-from kept.errors import NotPersisted, OutcomeUnknown
+from kept.errors import FixConfiguration, NotPersisted, OutcomeUnknown
 from kept.guarantees import AtLeastOnce, AtMostOnce, ExactlyOnce
 from kept.local import Cluster, kafka
 from kept.local.ports import ANY_FREE, BROKERS
@@ -222,3 +222,24 @@ def test_a_topic_without_the_right_to_write(guarded: Cluster) -> None:
             handles[1].result(90)
         assert "right to write" in alone.value.way_out
         assert [handles[number].result(60).offset >= 0 for number in (0, 2)] == [True, True]
+
+
+def test_a_group_that_may_not_be_written(guarded: Cluster, eventually: Eventually) -> None:
+    """The mark of an exactly-once name is in a group: without a right to it, trying again would not help."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    only = ("User:ANONYMOUS", "*", AclOperation.DESCRIBE, AclPermissionType.ALLOW)
+    rule = AclBinding(ResourceType.GROUP, f"kept.{name}", ResourcePatternType.LITERAL, *only)
+    admin = AdminClient({"bootstrap.servers": guarded.bootstrap})
+    for made in admin.create_acls([rule]).values():
+        made.result(30)
+
+    def is_told() -> bool:
+        with Producer(guarded.bootstrap, ExactlyOnce(name)) as producer:
+            try:
+                with producer.transaction(within=5):
+                    pass
+            except FixConfiguration as error:
+                return "uthorization" in error.what and f"group kept.{name}" in error.way_out
+        return False
+
+    eventually(is_told, "the right is named, once the coordinator has heard of the rule", 60)

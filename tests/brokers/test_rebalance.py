@@ -18,10 +18,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException
 
+from kept.consumer import Consumer, Start
 from kept.consumer.membership import Membership
+from kept.consumer.policies import AfterBatch
 from kept.consumer.positions import Next
 from kept.consumer.records import Place
-from kept.guarantees import AtLeastOnce, consumer_settings
+from kept.guarantees import AtLeastOnce, AtMostOnce, consumer_settings
 from kept.local import Cluster
 from kept.producer import Producer
 from tests.brokers.groups import Did, Watcher, did, end, fill, make_topic, start
@@ -269,3 +271,49 @@ def test_partitions_that_come_while_a_member_leaves_are_not_begun(
     watcher.close()
     assert follower.asked == []
     assert time.monotonic() - began < 20
+
+
+def test_at_most_once_gives_up_what_it_took_ahead_of_a_partition_that_went(
+    cluster: Cluster, eventually: Eventually
+) -> None:
+    """While a slow body is at work records come in ahead; what came of a partition is not ours when that has gone."""
+    topic, group = make_topic(cluster.bootstrap, 2), f"group-{uuid.uuid4().hex[:8]}"
+    done: list[str] = []
+    shared = threading.Event()
+
+    def member() -> Consumer:
+        return Consumer(
+            cluster.bootstrap,
+            topic,
+            group=group,
+            guarantee=AtMostOnce(),
+            commit=AfterBatch(20),
+            start=Start.BEGINNING,
+        )
+
+    def work(consumer: Consumer, *, slowly: bool) -> None:
+        with consumer:
+            for record in consumer:
+                done.append((record.value or b"").decode())
+                if not slowly:
+                    shared.set()
+                elif not shared.is_set():
+                    time.sleep(1.1)  # longer than a second: the group is heard between two records
+
+    first, second = member(), member()
+    threads = [threading.Thread(target=work, args=(first,), kwargs={"slowly": True})]
+    threads[0].start()
+    eventually(lambda: len(first.partitions) == 2, "it has both partitions", 60)
+    with Producer(cluster.bootstrap, AtLeastOnce()) as producer:
+        for number in range(60):  # one by one, as they are fetched then: of both partitions in turn
+            producer.send(topic, str(number), partition=number % 2).result()
+            time.sleep(0.05)
+    eventually(lambda: len(done) >= 6, "some came in ahead of both partitions", 60)
+    threads.append(threading.Thread(target=work, args=(second,), kwargs={"slowly": False}))
+    threads[1].start()
+    eventually(lambda: len(done) >= 60, "every record is done", 120)
+    first.stop()
+    second.stop()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(map(int, done)) == list(range(60))

@@ -66,3 +66,13 @@ def test_a_position_survives_its_text_and_a_claim() -> None:
     assert claimed_by(ME, None, 1000, 9, Reached(ME, 5, NO_TAG)) == Mark(ME, 9, 0, 0, Reached(ME, 5, NO_TAG))
     assert claimed_by(ME, Mark(OTHER, 3, 4, 0), 1000, 9).generation == 9
     assert claimed_by(ME, Mark(OTHER, 30, 4, 0), 1000, 9).generation == 31
+
+
+def test_an_idle_relay_behind_a_purge_leaves_its_place_to_the_next() -> None:
+    """It carries nothing, so its claim alone says where it began: the older position locked every successor out."""
+    purged = Standing(1_000_003, 70, 70)
+    idle = claimed_by(ME, mark(50), 1000, purged.generation + 1, Reached(ME, begin(mark(50), purged), NO_TAG))
+    assert idle.reached == Reached(ME, 70, NO_TAG)
+    assert begin(idle, Standing(idle.generation, 70, 70)) == 70
+    further = claimed_by(ME, mark(50), 1000, 4, Reached(ME, 50, NO_TAG))
+    assert further.reached == Reached(ME, 50, TAG), "the same place keeps the tag by which its record is known"

@@ -42,7 +42,7 @@ COMES_WITHIN = 90.0
 STEPS_OF_ELDER = 5
 """In which it does what is a batch for others: a newer driver takes a while to begin, and must find it at work."""
 EVERYTHING = "everything"
-BATCHES = 10
+BATCHES = 6
 """In which a world is read; a fault comes in the first half of them, so that something is left to be harmed."""
 
 
@@ -180,7 +180,7 @@ def driver_killed(world: World) -> int:
     struck = 0
     for driver in world.means.drivers_to_kill(2):
         driver.give(world.order)
-        batches = world.dice.randint(0, 3)
+        batches = world.dice.randint(0, BATCHES // 3)
         wait_for(lambda: driver.batches() >= batches or driver.ended(), "batches")  # noqa: B023
         world.a_moment(0.5 if batches else 6.0)  # its first seconds are births and workers that start
         struck += not driver.ended()

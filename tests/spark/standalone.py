@@ -112,9 +112,9 @@ class Standalone:
             time.sleep(0.1)
 
     def _state(self) -> dict[str, Any]:
-        """What the master says of itself; nothing while it starts."""
+        """What the master says of itself; nothing while it starts, or has only its page to show."""
         address = f"http://{HOST}:{self._web}/json/"
-        with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=5) as answer:
+        with contextlib.suppress(OSError, json.JSONDecodeError), urllib.request.urlopen(address, timeout=5) as answer:
             found: dict[str, Any] = json.load(answer)
             return found
         return {}

@@ -13,7 +13,6 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewPartitions
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
@@ -27,7 +26,7 @@ from kept.local.ports import ANY_FREE, BROKERS
 from kept.local.tether import tethered
 from kept.spark import KafkaSource, UntilEnd
 from kept.spark.looking import Looking
-from tests.conftest import Eventually
+from tests.conftest import Eventually, Grow
 from tests.spark.things import OutKafka, OutPostgres, each_once, fill, pipeline, values
 
 
@@ -165,13 +164,18 @@ def test_a_log_that_was_cut_and_filled_again_stops_and_an_election_does_not(
 
 
 def test_partitions_that_were_added_are_read_from_their_beginning(
-    cluster: Cluster, topic: str, out: OutPostgres, into_kafka: OutKafka, exactly: Guarantee, spark: SparkSession
+    cluster: Cluster,
+    topic: str,
+    out: OutPostgres,
+    into_kafka: OutKafka,
+    exactly: Guarantee,
+    spark: SparkSession,
+    grow: Grow,
 ) -> None:
     fill(cluster, topic, 30)
     for sink in (out.sink, into_kafka.sink):
         pipeline(cluster, topic, sink, exactly, spark).run()
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.create_partitions([NewPartitions(topic, 5)])[topic].result(30)
+    grow(topic, 5)
     with kept.Producer(cluster.bootstrap, kept.AtLeastOnce()) as producer:
         for number in range(30, 40):
             producer.send(topic, f"v{number}", key=str(number), partition=3 + number % 2)

@@ -156,11 +156,12 @@ class AtMostOnceLoop:
         self._member.hear_out(HEARD_WITHIN)
         recorded = self._beginning.positions(sorted(self._member.owned))
         known = {id(record) for record in self._hand.records}
-        waiting = self._hand.records[self._hand.at :] + [each for each in self._pending if id(each) not in known]
+        committed = self._hand.records[self._hand.at :]
+        pending = [each for each in self._pending if id(each) not in known and each.place in recorded]
         self._hand.clear()
         self._hand.add(
             record
-            for record in waiting
+            for record in committed + pending
             if record.place not in recorded or record.offset < recorded[record.place].offset
         )
         self._pending, self._ahead, self._told = [], [], None
@@ -186,7 +187,7 @@ class AtMostOnceLoop:
     def _serve(self) -> None:
         """Let the client do what is due; a record at most comes with it, however many there are."""
         before, self._unsettled = self._unsettled, True
-        self._ahead += self._member.take(1, 0)
+        self._take_ahead(1, 0)
         self._unsettled = before
 
     def _refill(self) -> None:
@@ -205,9 +206,16 @@ class AtMostOnceLoop:
         self._serve_at = time.monotonic() + SERVED_EVERY
 
     def _taken(self, wait: float) -> list[Record]:
+        more = self._together - len(self._ahead)
+        if more > 0:
+            self._take_ahead(more, 0 if self._ahead else wait)
         taken, self._ahead = self._ahead, []
-        more = self._together - len(taken)
-        return taken + self._member.take(more, 0 if taken else wait) if more > 0 else taken
+        return taken
+
+    def _take_ahead(self, most: int, wait: float) -> None:
+        """What waits is looked at afterwards: partitions may go meanwhile, and their records with them."""
+        came = self._member.take(most, wait)
+        self._ahead = [*self._ahead, *came]
 
     def _commit(self, records: list[Record]) -> None:
         if not records:

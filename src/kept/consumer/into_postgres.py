@@ -243,7 +243,8 @@ class IntoPostgresLoop:
         self._member.pause([])
         try:
             while (left := deadline - time.monotonic()) > 0 and not self._stopping:
-                self._waiting += self._member.take(1, min(left, IDLE))
+                came = self._member.take(1, min(left, IDLE))  # partitions may go meanwhile, and what waits of them
+                self._waiting = [*self._waiting, *came]
         finally:
             self._member.resume([])
 

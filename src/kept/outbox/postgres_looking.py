@@ -12,6 +12,7 @@ from kept.outbox.journal import RefusedRecord
 from kept.outbox.postgres_backlog import CONTENT, RECORD, PostgresBacklog, entry_of
 from kept.outbox.postgres_horizon import COMMITTING, Horizon
 from kept.stores.sessions import Session, open_session
+from kept.stores.sql_errors import told_as
 
 COMPLETE_WITHIN = 10.0
 REFUSED = f"""
@@ -121,10 +122,22 @@ class Turn:
     """
 
     def __init__(self, dsn: str) -> None:
-        self._session = open_session(dsn, "kept:outbox:turn", 5.0, 60.0)
+        self._dsn = dsn
+        self._session = self._connected()
 
     def alone(self) -> bool:
-        return self._session.execute(f"SELECT pg_try_advisory_lock({TURN})".encode()).fetchall() == [(True,)]
+        """Whoever stands by outlives a Postgres that is restarted: a connection that was lost is made anew."""
+        try:
+            if self._session.closed:
+                self._session = self._connected()
+            with told_as("asking whose turn it is"):
+                return self._session.execute(f"SELECT pg_try_advisory_lock({TURN})".encode()).fetchall() == [(True,)]
+        except TryAgain:
+            self._session.close()
+            return False
 
     def close(self) -> None:
         self._session.close()
+
+    def _connected(self) -> Session:
+        return open_session(self._dsn, "kept:outbox:turn", 5.0, 60.0)

@@ -124,7 +124,9 @@ class TableRedrive:
 
 def _alone(session: Session) -> None:
     """A second one would fence the first one's relay; the lock ends with the connection, however that ends."""
-    if session.execute("SELECT pg_try_advisory_lock(%s)", (ONE_AT_A_TIME,)).fetchall() != [(True,)]:
+    with told_as("asking whose turn it is"):
+        ours = session.execute("SELECT pg_try_advisory_lock(%s)", (ONE_AT_A_TIME,)).fetchall() == [(True,)]
+    if not ours:
         raise Busy(
             "another redrive is at work in this database",
             way_out="wait for its end; what it leaves undone, the next one does",

@@ -124,6 +124,8 @@ class Relay:
             if len(entries) < ENOUGH_COMPANY and not until_empty:
                 self._stop.wait(COMPANY_WITHIN)
                 entries = self._insist(self._ask, self._backlog.read, self._after, TOGETHER)
+                if not entries:
+                    continue  # a successor has carried and removed them
             self._plan(entries[-1].position)
             self._carry(entries)
             self._after = entries[-1].position

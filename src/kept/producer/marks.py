@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kept.coordinator import ask_coordinator
-from kept.errors import Fenced, ProgressMoved, TryAgain
+from kept.errors import Fenced, FixConfiguration, ProgressMoved, TryAgain
 from kept.guarantees import CARRIER, connection, only_asks
 from kept.producer.carrier import make_carrier
 
@@ -37,6 +37,11 @@ COORDINATOR_MOVES = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError._WAIT_COORD,
     KafkaError._TRANSPORT,
+}
+FORBIDDEN = {
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 }
 
 
@@ -94,7 +99,16 @@ def claimed_by(
     """
     if found is None:
         return Mark(owner, now if at_least is None else at_least, 0, 0, birth)
-    return Mark(owner, max(found.generation + 1, at_least or 0), 0, found.sequence, found.reached or birth)
+    reached = _further(found.reached, birth)
+    return Mark(owner, max(found.generation + 1, at_least or 0), 0, found.sequence, reached)
+
+
+def _further(found: Reached | None, birth: Reached | None) -> Reached | None:
+    """Somebody who leaves no mark may have been here since (a purge): a relay that has nothing to do must not leave
+    the older position behind, which its successor would take for a cluster that was set back."""
+    if found is None or birth is None:
+        return found or birth
+    return birth if birth.position > found.position else found
 
 
 def refuse_if_succeeded(found: Mark | None, mine: Mark) -> None:
@@ -123,7 +137,7 @@ class Marks:
     """Where the mark of one name is kept: an offset of its group, on a topic of ours."""
 
     def __init__(self, reached_by: Mapping[str, object], group: str) -> None:
-        self._group = group
+        self.group = group
         self._reached_by = connection(reached_by)
         self._admin = AdminClient(only_asks(self._reached_by))
         settings = {
@@ -145,7 +159,7 @@ class Marks:
         with suppress(KafkaException):
             ask_coordinator(
                 self._reached_by,
-                lambda client, timeout: client.delete_consumer_groups([self._group], request_timeout=timeout),
+                lambda client, timeout: client.delete_consumer_groups([self.group], request_timeout=timeout),
                 _ANSWER_WITHIN,
             )
 
@@ -171,6 +185,7 @@ class _Reader:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.client = Consumer(dict(settings))
+        self._group = str(settings["group.id"])
         self._one_at_a_time = threading.Lock()
 
     def close(self) -> None:
@@ -187,11 +202,21 @@ class _Reader:
                 if found.error is not None:
                     raise KafkaException(found.error)  # noqa: TRY301 - told below, as if the whole call had failed
             except KafkaException as failure:
-                if failure.args[0].code() not in COORDINATOR_MOVES or time.monotonic() > deadline:
-                    raise _no_answer(failure.args[0]) from failure
+                error = failure.args[0]
+                if error.code() in FORBIDDEN:
+                    raise forbidden(error, self._group) from failure
+                if error.code() not in COORDINATOR_MOVES or time.monotonic() > deadline:
+                    raise _no_answer(error) from failure
                 time.sleep(0.1)
             else:
                 return None if found.offset < 0 else read_mark(found.metadata or "")
+
+
+def forbidden(error: KafkaError, group: str) -> FixConfiguration:
+    return FixConfiguration(
+        f"the mark of this name is out of reach: {error.str()}",
+        way_out=f"ask for the rights to describe and read the group {group} and the topic {CARRIER}",
+    )
 
 
 def _no_answer(error: KafkaError) -> TryAgain:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from confluent_kafka import KafkaException
 from confluent_kafka import Producer as Client
 
+from kept.errors import FixConfiguration
 from kept.producer.book import Book
 from kept.producer.delivery import Delivery
 
@@ -28,6 +29,10 @@ class ClientRoute:
         self.may_be_resent = may_be_resent
         self.until_reports = REPORTS_EVERY  # counted down by whoever sends
 
+    def close(self) -> None:
+        """Take nothing more; what is under way may still be flushed."""
+        self.produce = _produce_after_close
+
     def bring_in(self, delivery: Delivery, timeout: float) -> None:  # noqa: ARG002 - all that arrived is brought in
         self.serve(timeout)
 
@@ -45,3 +50,7 @@ class ClientRoute:
     def flush(self, timeout: float) -> int:
         """Wait so long for reports; how many are still missing."""
         return 0 if (client := self.client) is None else int(client.flush(timeout))
+
+
+def _produce_after_close(*_content: object, **_more: object) -> None:
+    raise FixConfiguration("this producer was closed", way_out="make a new one")

@@ -181,9 +181,8 @@ class Producer:
         if route is None:
             return self._joining.flush(timeout)
         deadline = time.monotonic() + timeout
-        left = 1
-        while left and time.monotonic() < deadline:
-            left = route.flush(0.1)  # in slices, so that Ctrl-C gets through
+        while (left := route.flush(min(0.1, timeout))) and time.monotonic() < deadline:
+            pass  # in slices, so that Ctrl-C gets through
         return left
 
     def close(self, timeout: float = 60.0) -> None:
@@ -201,6 +200,8 @@ class Producer:
         """Flush, and end what runs in the background; how many records are still under way."""
         if isinstance(self.guarantee, ExactlyOnce):
             return self._joining.close(timeout)
+        if self._route is not None:
+            self._route.close()
         return self.flush(timeout)
 
     def forget(self) -> None:

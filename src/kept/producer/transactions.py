@@ -27,9 +27,18 @@ from typing import TypeAlias
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as Client
 
-from kept.errors import Fenced, KeptError, OutcomeUnknown, TransactionAborted, TryAgain
+from kept.errors import Fenced, FixConfiguration, KeptError, OutcomeUnknown, TransactionAborted, TryAgain
 from kept.producer.clients import FENCED, beside, fenced_client, put_offsets, wait_for
-from kept.producer.marks import Mark, Marks, Reached, claimed_by, refuse_if_succeeded, was_committed
+from kept.producer.marks import (
+    FORBIDDEN,
+    Mark,
+    Marks,
+    Reached,
+    claimed_by,
+    forbidden,
+    refuse_if_succeeded,
+    was_committed,
+)
 
 IDS = 3
 CARRIED_WITHIN = 30.0
@@ -125,7 +134,7 @@ class Transactions:
 
     def refuse_if_succeeded(self, within: float) -> None:
         """Raise when a successor can be seen; nothing is said when the brokers do not answer."""
-        with suppress(TryAgain):
+        with suppress(TryAgain, FixConfiguration):
             if self._mine is not None:
                 self._refuse_if_succeeded(self._marks.glance(within), self._mine)
 
@@ -194,6 +203,8 @@ class Transactions:
                     put_offsets(client, [self._marks.position(claim)], self._marks.group_metadata, within)
                 clients[0].commit_transaction(within)
             except KafkaException as failure:
+                if failure.args[0].code() in FORBIDDEN:
+                    raise forbidden(failure.args[0], self._marks.group) from failure
                 if time.monotonic() > deadline:
                     raise TryAgain(
                         f"the name could not be claimed: {failure.args[0].str()}",
@@ -232,7 +243,7 @@ class Transaction:
             try:
                 wait_for(self._carried, left)
                 self.client.commit_transaction(left)
-            except Fenced:
+            except (Fenced, FixConfiguration):
                 self.abort(left)
                 raise
             except KafkaException as failure:
