@@ -193,10 +193,10 @@ class Pipeline:
         def batch(rows: DataFrame, batch_id: int) -> None:
             # Whoever asks for the end, and then waits for this lock, knows that no batch begins any more.
             with self._at_work:
-                if self._stopping.is_set():
+                started.wait()  # the first batch may come before `start` has returned
+                if self._stopping.is_set() or not drivers:
                     raise _Stopped
                 try:
-                    started.wait()
                     drivers[0].batch(rows, batch_id, queries[0])
                 except BaseException as error:
                     self._failure = error  # Spark passes its text on, and nothing else
@@ -204,16 +204,19 @@ class Pipeline:
 
         writer = frame.writeStream.foreachBatch(batch).outputMode(self._emit.value)
         writer = writer.option("checkpointLocation", checkpoint)
-        query = self._trigger.given_to(writer).start()
-        queries.append(query)
-        started.set()
         try:
+            queries.append(self._trigger.given_to(writer).start())
+            started.set()
             with stopped_by_signals(self.stop):
-                self._await(query, driver)
-            driver.ended(query)
+                self._await(queries[0], driver)
+            driver.ended(queries[0])
         finally:
-            query.stop()
             drivers.clear()
+            # Spark goes on with a start that Ctrl-C has cut short, and nobody has the query in hand to stop it: its
+            # first batch must not wait for ever, and finds no driver, which ends it.
+            started.set()
+            for query in queries:
+                query.stop()
 
     def _await(self, query: StreamingQuery, driver: Driver) -> None:
         from pyspark.errors import StreamingQueryException  # noqa: PLC0415 - heavy, and only needed here
