@@ -24,7 +24,7 @@ from kept.errors import FixConfiguration
 from kept.guarantees import ExactlyOnce, Guarantee
 from kept.pipelines.telling import BatchDone
 from kept.progress import Mode
-from kept.spark import checkpoints, endings, plans
+from kept.spark import checkpoints, endings, jvm, plans
 from kept.spark.batch_mode import BatchMode
 from kept.spark.dead_letters import (
     DeadLetterPlace,
@@ -215,8 +215,9 @@ class Pipeline:
             # Spark goes on with a start that Ctrl-C has cut short, and nobody has the query in hand to stop it: its
             # first batch must not wait for ever, and finds no driver, which ends it.
             started.set()
-            for query in queries:
-                query.stop()
+            with jvm.unless_gone():
+                for query in queries:
+                    query.stop()
 
     def _await(self, query: StreamingQuery, driver: Driver) -> None:
         from pyspark.errors import StreamingQueryException  # noqa: PLC0415 - heavy, and only needed here
@@ -232,6 +233,10 @@ class Pipeline:
         except StreamingQueryException as error:
             if not self._stopping.is_set() or self._failure is not None:
                 raise endings.told(self._failure, error, self.name, driver.missing) from self._failure
+        except Exception as error:
+            if not jvm.gone(error):
+                raise
+            raise endings.cut_off(self._failure) from error
         if isinstance(self._failure, Exception):  # of the batch in hand when the end was asked for: Spark tells nobody
             raise endings.told(self._failure, self._failure, self.name, driver.missing) from self._failure
 
