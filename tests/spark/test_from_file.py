@@ -132,6 +132,18 @@ def test_what_only_spark_can_find_wrong_has_its_line_too(topic: str, spark: Spar
 
 
 @pytest.mark.usefixtures("said")
+def test_a_statement_may_begin_with_with(
+    cluster: Cluster, topic: str, dsn: str, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(cluster, topic, 30)
+    inner = "SELECT cast(value AS string) AS v, _kept_topic, _kept_partition, _kept_offset FROM source"
+    sql = f"WITH named AS ({inner}) SELECT * FROM named WHERE v <> 'v0'"
+    of(topic, f'[transform]\nsql = "{sql}"\n' + SINK).pipeline(spark).run()
+    assert "exactly-once, partition mode" in capsys.readouterr().out
+    assert rows(dsn, b"SELECT count(*), count(DISTINCT v), min(v) FROM out") == [(29, 29, "v1")]
+
+
+@pytest.mark.usefixtures("said")
 @pytest.mark.parametrize(
     ("more", "kind", "what"),
     [

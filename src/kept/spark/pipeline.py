@@ -133,7 +133,7 @@ class Pipeline:
         later = None if self._source.pattern is None else Start.BEGINNING
         positions = driver.be_born(topics, self._source.start, later=later)
         source = self._source.frame(spark, self.guarantee, positions, whole=self._dead_letters is not None)
-        frame = self._transform(source)
+        frame = plans.inlined(self._transform(source))
         shape = plans.shape(frame)
         refuse_unusable(frame, self._dead_letters)
         if shape.mode is Mode.PARTITION:
@@ -158,7 +158,7 @@ class Pipeline:
             if not isinstance(self._transform, ReadFirst) or REFUSED in frame.columns:
                 raise not_in_batch_mode(shape.in_the_way)
             unreadable = Unreadable(self.name, self.guarantee, self._source, spark, self._transform.read)
-            frame = self._transform.then(unreadable.set_apart(source))
+            frame = plans.inlined(self._transform.then(unreadable.set_apart(source)))
         self._refuse_unsound(frame, source, shape)
         shaped = sink.shaped(frame.drop(*POSITION))
         if shape.stateful:
