@@ -213,6 +213,13 @@ def refuse_unsupported(frame: DataFrame, emit: Emit) -> None:
         ) from error
 
 
+def as_read(frame: DataFrame) -> set[str]:
+    """The columns that are the source's own, and hold what it has read."""
+    scans = [node for node in trees.nodes(trees.plan(frame)) if trees.kind(node) == SCAN]
+    read = {each.exprId().id() for scan in scans for each in trees.attributes(scan).values()}
+    return {name for name, column in _ids(frame).items() if column in read}
+
+
 def with_columns(frame: DataFrame, statement: str, names: Sequence[str]) -> DataFrame | None:
     """The same SELECT with more columns of the table at its end; None where it is more than a plain SELECT."""
     spark = frame.sparkSession
