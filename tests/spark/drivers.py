@@ -17,11 +17,14 @@ from pyspark.sql import SparkSession
 
 import kept
 from kept.guarantees import Guarantee, parse
+from kept.local.jars import fetch, spark_jars
+from kept.local.places import cache_directory
 from kept.pipelines.telling import BatchDone
 from kept.spark import Limits, Ran, UntilEnd
 from kept.spark.sinks import Sink
 from tests.spark import fates
-from tests.spark.conftest import ROOT
+from tests.spark.conftest import QUIET, ROOT
+from tests.spark.standalone import SPARK_HOME
 from tests.spark.things import Faulty, Out, OutKafka, OutPostgres, records, values
 
 # Chunks are made of whole Arrow batches: small ones make several of them even of few rows.
@@ -137,6 +140,21 @@ def driver(said: Path, *arguments: str, program: str = "driver") -> Iterator[sub
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+
+def under_spark_submit(order: Order) -> tuple[list[str], dict[str, str]]:
+    """The command that runs an order under spark-submit in client mode, and its environment."""
+    jars = ",".join(str(jar) for jar in fetch(spark_jars(), cache_directory() / "jars"))
+    quiet = [part for name, value in QUIET.items() for part in ("--conf", f"{name}={value}")]
+    script = str(ROOT / "tests" / "spark" / "programs" / "submitted.py")
+    submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[1]", "--jars", jars]
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(SPARK_HOME),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
+    }
+    return [*submit, *quiet, script, order.line()], environment
 
 
 class Obedient:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -14,15 +13,11 @@ from pyspark.sql import SparkSession
 import kept
 from kept.admin.topics import Topics
 from kept.local import Cluster
-from kept.local.jars import fetch, spark_jars
-from kept.local.places import cache_directory
 from kept.spark import Emit
 from kept.spark.sinks import Sink
 from tests.conftest import Eventually
 from tests.spark.batches import Groups, counted, counted_records, groups
-from tests.spark.conftest import QUIET, ROOT
-from tests.spark.drivers import Order, driver
-from tests.spark.standalone import SPARK_HOME
+from tests.spark.drivers import Order, driver, under_spark_submit
 from tests.spark.things import OutKafka, OutPostgres, Transform, each_once, fill, pipeline
 
 
@@ -77,22 +72,8 @@ def test_under_spark_submit_the_master_is_the_one_that_was_given(cluster: Cluste
     """On another one the pipeline would run on the driver's machine alone, and nobody would notice."""
     fill(cluster, topic, 90)
     order = Order(cluster.bootstrap, topic, f"to-{topic}", dsn)
-    jars = ",".join(str(jar) for jar in fetch(spark_jars(), cache_directory() / "jars"))
-    quiet = [part for name, value in QUIET.items() for part in ("--conf", f"{name}={value}")]
-    script = ROOT / "tests" / "spark" / "programs" / "submitted.py"
-    submitted = subprocess.run(
-        [SPARK_HOME / "bin" / "spark-submit", "--master", "local[1]", "--jars", jars, *quiet, script, order.line()],
-        env={
-            **os.environ,
-            "SPARK_HOME": str(SPARK_HOME),
-            "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
+    command, environment = under_spark_submit(order)
+    submitted = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
     assert "master local[1]\n" in submitted.stdout, submitted.stderr[-3000:]
     assert "rows 90\n" in submitted.stdout, submitted.stderr[-3000:]
     assert order.out.held() == each_once(90)

@@ -132,6 +132,18 @@ def test_what_only_spark_can_find_wrong_has_its_line_too(topic: str, spark: Spar
 
 
 @pytest.mark.usefixtures("said")
+def test_a_statement_may_begin_with_with(
+    cluster: Cluster, topic: str, dsn: str, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(cluster, topic, 30)
+    inner = "SELECT cast(value AS string) AS v, _kept_topic, _kept_partition, _kept_offset FROM source"
+    sql = f"WITH named AS ({inner}) SELECT * FROM named WHERE v <> 'v0'"
+    of(topic, f'[transform]\nsql = "{sql}"\n' + SINK).pipeline(spark).run()
+    assert "exactly-once, partition mode" in capsys.readouterr().out
+    assert rows(dsn, b"SELECT count(*), count(DISTINCT v), min(v) FROM out") == [(29, 29, "v1")]
+
+
+@pytest.mark.usefixtures("said")
 @pytest.mark.parametrize(
     ("more", "kind", "what"),
     [
@@ -179,6 +191,27 @@ def test_the_command_tells_batches_and_ends_well_when_told_to(
     assert [each["lag_at_most"] for each in batches] == [180, 60, 0]
     assert f"to-{topic}: {topic} to table out of Postgres, exactly-once" in said
     assert rows(dsn, b"SELECT count(*), count(DISTINCT v) FROM out") == [(300, 300)]
+
+
+@pytest.mark.usefixtures("said")
+def test_no_column_is_lost_beside_one_named_value(
+    cluster: Cluster, topic: str, into_kafka: OutKafka, spark: SparkSession
+) -> None:
+    """A field of that name would be sent alone. Kafka's own columns beside a value that was read are nobody's loss."""
+    with kept.Producer(cluster.bootstrap, kept.AtLeastOnce()) as producer:
+        producer.send(topic, '{"id": "a", "value": "7", "timestamp": "now"}', partition=0)
+    schema = 'schema = "id STRING, value STRING, timestamp STRING"\n'
+    sink = f'[sink]\nkafka = "env:KEPT_BOOTSTRAP"\ntopic = "{into_kafka.topic}"\n'
+    for more, lost in (("", "id, timestamp"), ('key = "id"\n', "timestamp")):
+        told = rf"pay.toml:8: sink: the column value would become the record's value, and {lost} be lost"
+        with pytest.raises(FixConfiguration, match=told) as caught:
+            of(topic, schema + sink + more).pipeline(spark).run()
+        assert 'sink.value = "value"' in caught.value.way_out
+    of(topic, schema + sink + 'value = "value"\n').pipeline(spark).run()
+    assert into_kafka.held() == {"7": 1}
+    copied = TO_POSTGRES.replace("to-TOPIC", f"copy-{topic}").replace("TOPIC", topic) + sink
+    FromFile(understood(Path("copy.toml"), copied), until_end=True).checked().pipeline(spark).run()
+    assert into_kafka.held() == {"7": 1, '{"id": "a", "value": "7", "timestamp": "now"}': 1}
 
 
 NEEDS_A_SESSION = """

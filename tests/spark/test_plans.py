@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 import kept
 from kept.progress import Mode
 from kept.spark import POSITION, KafkaSource
-from kept.spark.plans import carrying, refuse_without_position, shape
+from kept.spark.plans import carrying, inlined, refuse_other_streams, refuse_without_position, shape
 from kept.spark.position import CARRIED
 
 SOURCE = KafkaSource("localhost:1", "payments")
@@ -84,6 +84,35 @@ def test_with_state(rows: DataFrame, transform: Callable[[DataFrame], DataFrame]
     found = shape(transform(rows))
     assert (found.mode, found.stateful) == (Mode.BATCH, True)
     assert culprit in found.in_the_way
+
+
+PLACED = "_kept_topic, _kept_partition, _kept_offset"
+
+
+def by_with(frame: DataFrame, statement: str) -> DataFrame:
+    frame.createOrReplaceTempView("payments")
+    frame.sparkSession.range(3).createOrReplaceTempView("numbers")
+    return inlined(frame.sparkSession.sql(statement))
+
+
+def test_a_select_from_a_with_is_row_by_row(rows: DataFrame, whole: DataFrame) -> None:
+    statement = f"""WITH u AS (SELECT upper(cast(value AS string)) AS v, {PLACED} FROM payments WHERE key IS NOT NULL),
+        w AS (SELECT concat(v, '!') AS v, {PLACED} FROM u) SELECT * FROM w WHERE v <> 'A!'"""
+    frame = by_with(rows, statement)
+    assert shape(frame).mode is Mode.PARTITION
+    refuse_without_position(frame, rows)
+    assert set(CARRIED) <= set(carrying(by_with(whole, statement)).columns)
+
+
+def test_a_with_is_judged_by_what_its_queries_do(rows: DataFrame) -> None:
+    counted = by_with(rows, "WITH k AS (SELECT key FROM payments) SELECT key, count(*) FROM k GROUP BY key")
+    assert (shape(counted).stateful, "WithCTE" in shape(counted).in_the_way) == (True, False)
+    joined = by_with(rows, "WITH k AS (SELECT id FROM numbers) SELECT p.* FROM payments p JOIN k ON p.partition = k.id")
+    assert (shape(joined).mode, shape(joined).stateful) == (Mode.BATCH, False)
+    for frame in (counted, joined):
+        refuse_other_streams(frame, rows)
+    with pytest.raises(kept.FixConfiguration, match="used twice, and does not always come to the same result"):
+        by_with(rows, "WITH c AS (SELECT key, rand() AS r FROM payments) SELECT * FROM c UNION ALL SELECT * FROM c")
 
 
 def test_a_frame_without_a_source_is_not_row_by_row(spark: SparkSession) -> None:

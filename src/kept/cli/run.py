@@ -40,6 +40,7 @@ def run(file: Path, check: bool, available_now: bool, master: str | None, as_jso
 
     said = read(file)  # before anything that needs Spark to be installed
     from kept.spark.from_file import FromFile
+    from kept.spark.sessions import end
 
     ready = FromFile(said, until_end=available_now, master=master).checked()
     if check:
@@ -62,7 +63,7 @@ def run(file: Path, check: bool, available_now: bool, master: str | None, as_jso
             pipeline = ready.pipeline(spark, hear)
             pipeline.run()
         finally:
-            spark.stop()
+            end(spark)
     if not as_json:
         click.echo(telling.summary())
 

@@ -9,6 +9,7 @@ from kept.progress import Stop
 from kept.spark.transforms import NOT_FITTING
 
 _TWO_DRIVERS = "[CONCURRENT_STREAM_LOG_UPDATE]"
+_SHUT_DOWN = ("SparkContext was shut down", "stopped SparkContext")
 _DATA_LOSS = ("Some data may have been lost", "failOnDataLoss")
 
 
@@ -41,7 +42,18 @@ def told(
             f"a task failed again and again: {_last_line(text)}",
             way_out="see that the sink and the brokers run, then start it again: it goes on where it was",
         )
-    return failure or error
+    return cut_off(failure) if any(words in text for words in _SHUT_DOWN) else failure or error
+
+
+def cut_off(failure: BaseException | None) -> KeptError:
+    """Spark itself was ended, by a signal or for want of memory, and could not tell anything."""
+    if isinstance(failure, KeptError):
+        return failure
+    return TryAgain(
+        "Spark was ended under the pipeline, and the batch in hand with it",
+        way_out="start it again: it goes on where the sink stands. If nobody has ended Spark, look at the memory of "
+        "its machine; docs/pipelines.md says how to stop a driver after its batch",
+    )
 
 
 def _data_loss(text: str, name: str, missing: Callable[[], Stop | None]) -> KeptError:

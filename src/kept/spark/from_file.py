@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from inspect import Parameter, signature
 from traceback import walk_tb
 from types import ModuleType
@@ -130,8 +131,7 @@ class FromFile:
         elif schema is not None:
             steps.append(lambda frame: frame.select("value.*", "_kept_topic", "_kept_partition", "_kept_offset"))
         if isinstance(sink, KafkaTopic):
-            wrong = lambda what: said.wrong(("sink",), what, "name columns that the transform makes")  # noqa: E731
-            steps.append(as_records(sink, wrong))
+            steps.append(as_records(sink, partial(said.wrong, ("sink",))))
         if schema is None:
             return in_order(steps)
         unreadable = lambda what: said.wrong(("source", "schema"), what, "mend the columns")  # noqa: E731

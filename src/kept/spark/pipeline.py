@@ -24,7 +24,7 @@ from kept.errors import FixConfiguration
 from kept.guarantees import ExactlyOnce, Guarantee
 from kept.pipelines.telling import BatchDone
 from kept.progress import Mode
-from kept.spark import checkpoints, endings, plans
+from kept.spark import checkpoints, endings, jvm, plans
 from kept.spark.batch_mode import BatchMode
 from kept.spark.dead_letters import (
     DeadLetterPlace,
@@ -133,7 +133,7 @@ class Pipeline:
         later = None if self._source.pattern is None else Start.BEGINNING
         positions = driver.be_born(topics, self._source.start, later=later)
         source = self._source.frame(spark, self.guarantee, positions, whole=self._dead_letters is not None)
-        frame = self._transform(source)
+        frame = plans.inlined(self._transform(source))
         shape = plans.shape(frame)
         refuse_unusable(frame, self._dead_letters)
         if shape.mode is Mode.PARTITION:
@@ -158,7 +158,7 @@ class Pipeline:
             if not isinstance(self._transform, ReadFirst) or REFUSED in frame.columns:
                 raise not_in_batch_mode(shape.in_the_way)
             unreadable = Unreadable(self.name, self.guarantee, self._source, spark, self._transform.read)
-            frame = self._transform.then(unreadable.set_apart(source))
+            frame = plans.inlined(self._transform.then(unreadable.set_apart(source)))
         self._refuse_unsound(frame, source, shape)
         shaped = sink.shaped(frame.drop(*POSITION))
         if shape.stateful:
@@ -193,10 +193,10 @@ class Pipeline:
         def batch(rows: DataFrame, batch_id: int) -> None:
             # Whoever asks for the end, and then waits for this lock, knows that no batch begins any more.
             with self._at_work:
-                if self._stopping.is_set():
+                started.wait()  # the first batch may come before `start` has returned
+                if self._stopping.is_set() or not drivers:
                     raise _Stopped
                 try:
-                    started.wait()
                     drivers[0].batch(rows, batch_id, queries[0])
                 except BaseException as error:
                     self._failure = error  # Spark passes its text on, and nothing else
@@ -204,16 +204,20 @@ class Pipeline:
 
         writer = frame.writeStream.foreachBatch(batch).outputMode(self._emit.value)
         writer = writer.option("checkpointLocation", checkpoint)
-        query = self._trigger.given_to(writer).start()
-        queries.append(query)
-        started.set()
         try:
+            queries.append(self._trigger.given_to(writer).start())
+            started.set()
             with stopped_by_signals(self.stop):
-                self._await(query, driver)
-            driver.ended(query)
+                self._await(queries[0], driver)
+            driver.ended(queries[0])
         finally:
-            query.stop()
             drivers.clear()
+            # Spark goes on with a start that Ctrl-C has cut short, and nobody has the query in hand to stop it: its
+            # first batch must not wait for ever, and finds no driver, which ends it.
+            started.set()
+            with jvm.unless_gone():
+                for query in queries:
+                    query.stop()
 
     def _await(self, query: StreamingQuery, driver: Driver) -> None:
         from pyspark.errors import StreamingQueryException  # noqa: PLC0415 - heavy, and only needed here
@@ -229,6 +233,10 @@ class Pipeline:
         except StreamingQueryException as error:
             if not self._stopping.is_set() or self._failure is not None:
                 raise endings.told(self._failure, error, self.name, driver.missing) from self._failure
+        except Exception as error:
+            if not jvm.gone(error):
+                raise
+            raise endings.cut_off(self._failure) from error
         if isinstance(self._failure, Exception):  # of the batch in hand when the end was asked for: Spark tells nobody
             raise endings.told(self._failure, self._failure, self.name, driver.missing) from self._failure
 

@@ -1,7 +1,7 @@
 """What Spark has planned: which mode a transform allows, and which offsets each task of a micro-batch was given.
 
-With `writers` the only module that looks into Spark's own objects. Rule 12: partition mode is for plans of projections,
-filters and one scan, by an allow-list; a node that is not known here is not allowed.
+With `trees` and `writers` the only module that looks into Spark's own objects. Rule 12: partition mode is for plans of
+projections, filters and one scan, by an allow-list; a node that is not known here is not allowed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kept.errors import FixConfiguration, UnsoundInput
 from kept.progress import Mode, Operator, choose_mode
+from kept.spark import trees
 from kept.spark.position import CARRIED, MISFIT, ORIGIN, POSITION
 from kept.spark.triggers import Emit
 
@@ -81,13 +82,36 @@ class Shape:
 
 def shape(frame: DataFrame) -> Shape:
     """Which mode the plan of a frame allows."""
-    plan = frame._jdf.queryExecution().analyzed()
-    nodes = [(_kind(node), _operator(node)) for node in _nodes(plan)]
+    plan = trees.plan(frame)
+    nodes = [(trees.kind(node), _operator(node)) for node in trees.nodes(plan)]
     mode = choose_mode([operator for _, operator in nodes])
     scans = [kind for kind, operator in nodes if operator is Operator.SCAN]
     others = [kind for kind, operator in nodes if operator is Operator.OTHER]
-    stateful = any(_keeps_state(node) for node in _nodes(plan))
+    stateful = any(_keeps_state(node) for node in trees.nodes(plan))
     return Shape(mode, tuple(dict.fromkeys(others or scans)), stateful, bool(plan.deterministic()))
+
+
+def inlined(frame: DataFrame) -> DataFrame:
+    """The same frame without WITH: each of its queries stands where its name was.
+
+    Spark keeps them apart in the plan, and puts a node there that streams by itself: rows of the source would pass for
+    those of another stream, and a plain SELECT for one with state.
+    """
+    if not _has_with(frame):
+        return frame
+    jvm: Any = frame.sparkSession._jvm
+    where_it_may = jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(False, False)  # Spark's own rule
+    found = trees.framed(frame, where_it_may.apply(trees.plan(frame)))
+    if _has_with(found):
+        raise FixConfiguration(
+            "a query of WITH in the transform is used twice, and does not always come to the same result",
+            way_out="use functions whose result depends on the rows alone, or write each as FROM (SELECT ...)",
+        )
+    return found
+
+
+def _has_with(frame: DataFrame) -> bool:
+    return any(trees.kind(node) == "WithCTE" for node in trees.nodes(trees.plan(frame)))
 
 
 def refuse_other_streams(frame: DataFrame, source: DataFrame) -> None:
@@ -101,7 +125,7 @@ def refuse_other_streams(frame: DataFrame, source: DataFrame) -> None:
         raise FixConfiguration(
             "the transform returns a frame without the source in it", way_out="return what becomes of its argument"
         )
-    if any(_kind(each) != _kind(ours) or not each.table().equals(ours.table()) for each in found):
+    if any(trees.kind(each) != trees.kind(ours) or not each.table().equals(ours.table()) for each in found):
         raise FixConfiguration(
             "the transform brings a stream of its own: where it stands is not recorded",
             way_out="read all topics with one KafkaSource, and tell them apart by the column topic",
@@ -141,7 +165,7 @@ def carrying(frame: DataFrame) -> DataFrame:
     A select that leaves them behind gets them added, and no filter drops a record that could not be read: it has no
     columns to judge by, and would be gone without a letter.
     """
-    return _framed(frame, _carrying(frame.sparkSession._jvm, frame._jdf.queryExecution().analyzed()))
+    return trees.framed(frame, _carrying(frame.sparkSession._jvm, trees.plan(frame)))
 
 
 def _carrying(jvm: Any, node: Any) -> Any:
@@ -149,13 +173,13 @@ def _carrying(jvm: Any, node: Any) -> Any:
     if not node.children().size():
         return node
     child = _carrying(jvm, node.children().apply(0))
-    there = {name: each for name, each in _attributes(child).items() if name in CARRIED}
-    kind, logical = _kind(node), jvm.org.apache.spark.sql.catalyst.plans.logical
+    there = {name: each for name, each in trees.attributes(child).items() if name in CARRIED}
+    kind, logical = trees.kind(node), jvm.org.apache.spark.sql.catalyst.plans.logical
     if kind == "Filter":
         return logical.Filter(_unless_misfit(jvm, node.condition(), there.get(MISFIT)), child)
     if kind != "Project":
         return node.withNewChildren(node.children().updated(0, child))
-    made = _attributes(node)
+    made = trees.attributes(node)
     columns = node.projectList()
     for name, attribute in there.items():
         if name not in made:
@@ -180,7 +204,7 @@ def refuse_unsupported(frame: DataFrame, emit: Emit) -> None:
     mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, emit.value.capitalize())()
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
     try:
-        checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), mode)
+        checker.checkForStreaming(trees.plan(frame), mode)
     except AnalysisException as error:
         raise FixConfiguration(
             f"Spark cannot run this transform as a stream: {str(error).splitlines()[0]}",
@@ -189,19 +213,26 @@ def refuse_unsupported(frame: DataFrame, emit: Emit) -> None:
         ) from error
 
 
+def as_read(frame: DataFrame) -> set[str]:
+    """The columns that are the source's own, and hold what it has read."""
+    scans = [node for node in trees.nodes(trees.plan(frame)) if trees.kind(node) == SCAN]
+    read = {each.exprId().id() for scan in scans for each in trees.attributes(scan).values()}
+    return {name for name, column in _ids(frame).items() if column in read}
+
+
 def with_columns(frame: DataFrame, statement: str, names: Sequence[str]) -> DataFrame | None:
     """The same SELECT with more columns of the table at its end; None where it is more than a plain SELECT."""
     spark = frame.sparkSession
     jvm: Any = spark._jvm
     parser: Any = spark._jsparkSession.sessionState().sqlParser()
     select = parser.parsePlan(statement)
-    if _kind(select) != "Project":
+    if trees.kind(select) != "Project":
         return None
     more = parser.parsePlan(f"SELECT {', '.join(names)}").projectList()
     plan = jvm.org.apache.spark.sql.catalyst.plans.logical.Project(
         select.projectList().appendedAll(more), select.child()
     )
-    return _framed(frame, plan)
+    return trees.framed(frame, plan)
 
 
 def kafka_options(frame: DataFrame) -> dict[str, str]:
@@ -231,7 +262,7 @@ def refuse_strange_position(frame: DataFrame) -> None:
             way_out="call kept.spark.with_position(frame) right after load(), and keep the columns in every select: "
             "frame.select(..., *kept.spark.POSITION)",
         )
-    read = {attribute.name(): attribute.exprId().id() for attribute in _listed(_scan(frame).output())}
+    read = {attribute.name(): attribute.exprId().id() for attribute in trees.listed(_scan(frame).output())}
     copies = _copies(frame)
     strange = [name for name in POSITION if _first(kept[name], copies) != read[ORIGIN[name]]]
     if strange:
@@ -247,25 +278,25 @@ def read_anew(frame: DataFrame, options: Mapping[str, str]) -> DataFrame:
     given = jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap(dict(options))
 
     def again(node: Any) -> Any:
-        if _kind(node) == SCAN:
+        if trees.kind(node) == SCAN:
             named = (node.catalog(), node.identifier(), node.v1Relation(), node.sourceIdentifyingName())
             return node.copy(node.source(), node.sourceName(), node.table(), given, node.output(), *named)
-        below = [again(child) for child in _listed(node.children())]
+        below = [again(child) for child in trees.listed(node.children())]
         return node.withNewChildren(jvm.PythonUtils.toSeq(below))
 
-    return _framed(frame, again(frame._jdf.queryExecution().analyzed()))
+    return trees.framed(frame, again(trees.plan(frame)))
 
 
 def planned(query: StreamingQuery) -> list[Planned]:
     """What each task of the micro-batch in hand was given, in the order of the tasks' numbers."""
     execution: Any = query._jsq.streamingQuery().lastExecution()
-    leaves = _listed(execution.executedPlan().collectLeaves())
-    if [_kind(leaf) for leaf in leaves] != [KAFKA_SCAN]:
+    leaves = trees.listed(execution.executedPlan().collectLeaves())
+    if [trees.kind(leaf) for leaf in leaves] != [KAFKA_SCAN]:
         raise UnsoundInput(
-            f"the micro-batch reads {', '.join(map(_kind, leaves))}, not one Kafka source",
+            f"the micro-batch reads {', '.join(map(trees.kind, leaves))}, not one Kafka source",
             way_out="use one KafkaSource, and nothing beside it",
         )
-    found = [_planned(each.offsetRange()) for each in _listed(leaves[0].inputPartitions())]
+    found = [_planned(each.offsetRange()) for each in trees.listed(leaves[0].inputPartitions())]
     if len({(each.topic, each.partition) for each in found}) != len(found):
         raise UnsoundInput(
             "Spark has split a source partition over several tasks", way_out="leave out minPartitions and the like"
@@ -277,13 +308,13 @@ def planned_whole(query: StreamingQuery) -> list[Planned]:
     """What the micro-batch in hand reads of the source, for a plan of any shape; empty when there is nothing new."""
     execution: Any = query._jsq.streamingQuery().lastExecution()
     leaves = list(_leaves(execution.executedPlan()))
-    scans = [_put_together(_listed(leaf.inputPartitions())) for leaf in leaves if _kind(leaf) == KAFKA_SCAN]
+    scans = [_put_together(trees.listed(leaf.inputPartitions())) for leaf in leaves if trees.kind(leaf) == KAFKA_SCAN]
     # A scan of which no row can come out (WHERE false, a join with nothing) is left out of the plan that runs. Its rows
     # are done all the same: would progress stay, the next batch began above it.
     scans = scans or [_put_together(parts) for parts in _left_out(execution.logical())]
-    if not scans and not NO_NEW_ROWS.intersection(map(_kind, leaves)):
+    if not scans and not NO_NEW_ROWS.intersection(map(trees.kind, leaves)):
         raise UnsoundInput(
-            f"the micro-batch reads {', '.join(map(_kind, leaves))}: its source cannot be seen in it",
+            f"the micro-batch reads {', '.join(map(trees.kind, leaves))}: its source cannot be seen in it",
             way_out="set spark.sql.adaptive.enabled=false, or tell us of this plan",
         )
     if any(scan != scans[0] for scan in scans):
@@ -293,8 +324,8 @@ def planned_whole(query: StreamingQuery) -> list[Planned]:
 
 def _left_out(logical: Any) -> Iterator[Sequence[Any]]:
     """What the tasks of each reading in the plan of a micro-batch would have been given."""
-    for node in _nodes(logical):
-        if _kind(node) == BATCH_RELATION and node.endOffset().isDefined():
+    for node in trees.nodes(logical):
+        if trees.kind(node) == BATCH_RELATION and node.endOffset().isDefined():
             yield list(node.stream().planInputPartitions(node.startOffset().get(), node.endOffset().get()))
 
 
@@ -311,24 +342,24 @@ def _put_together(parts: Sequence[Any]) -> list[Planned]:
 
 
 def _leaves(plan: Any) -> Iterator[Any]:
-    for leaf in _listed(plan.collectLeaves()):
-        if _kind(leaf) == "AdaptiveSparkPlanExec":
+    for leaf in trees.listed(plan.collectLeaves()):
+        if trees.kind(leaf) == "AdaptiveSparkPlanExec":
             yield from _leaves(leaf.initialPlan())
         else:
             yield leaf
 
 
 def _streams(frame: DataFrame) -> list[Any]:
-    nodes = _nodes(frame._jdf.queryExecution().analyzed())
+    nodes = trees.nodes(trees.plan(frame))
     return [node for node in nodes if node.isStreaming() and not node.children().size()]
 
 
 def _keeps_state(node: Any) -> bool:
     """Nodes over data that does not stream keep nothing; a join does when both of its sides stream."""
-    if not node.isStreaming() or _kind(node) in WITHOUT_STATE:
+    if not node.isStreaming() or trees.kind(node) in WITHOUT_STATE:
         return False
-    if _kind(node) == "Join":
-        return all(side.isStreaming() for side in _listed(node.children()))
+    if trees.kind(node) == "Join":
+        return all(side.isStreaming() for side in trees.listed(node.children()))
     return True
 
 
@@ -340,39 +371,25 @@ def _planned(offsets: Any) -> Planned:
 def _operator(node: Any) -> Operator:
     if node.subqueries().size():  # another plan, inside an expression
         return Operator.OTHER
-    return ROW_BY_ROW.get(_kind(node), Operator.OTHER)
+    return ROW_BY_ROW.get(trees.kind(node), Operator.OTHER)
 
 
 def _ids(frame: DataFrame) -> dict[str, int]:
     """The columns by name, each with the id that Spark gave it: a copy under the same name has another."""
-    found = _attributes(frame._jdf.queryExecution().analyzed())
+    found = trees.attributes(trees.plan(frame))
     return {name: attribute.exprId().id() for name, attribute in found.items()}
 
 
-def _attributes(node: Any) -> dict[str, Any]:
-    """What comes out of a node, by name."""
-    return {attribute.name(): attribute for attribute in _listed(node.output())}
-
-
-def _framed(frame: DataFrame, plan: Any) -> DataFrame:
-    """A frame of another plan, in the same session."""
-    from pyspark.sql import DataFrame as Frame  # noqa: PLC0415 - heavy, and only needed when a pipeline runs
-
-    spark = frame.sparkSession
-    jvm: Any = spark._jvm
-    return Frame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
-
-
 def _scan(frame: DataFrame) -> Any:
-    (scan,) = (node for node in _nodes(frame._jdf.queryExecution().analyzed()) if _kind(node) == SCAN)
+    (scan,) = (node for node in trees.nodes(trees.plan(frame)) if trees.kind(node) == SCAN)
     return scan
 
 
 def _copies(frame: DataFrame) -> dict[int, int]:
     """Columns that are another one under a new name and nothing more: id of the copy, id of the original."""
-    projects = (node for node in _nodes(frame._jdf.queryExecution().analyzed()) if _kind(node) == "Project")
-    named = (each for node in projects for each in _listed(node.projectList()) if _kind(each) == "Alias")
-    plain = (each for each in named if _kind(each.child()) == "AttributeReference")
+    projects = (node for node in trees.nodes(trees.plan(frame)) if trees.kind(node) == "Project")
+    named = (each for node in projects for each in trees.listed(node.projectList()) if trees.kind(each) == "Alias")
+    plain = (each for each in named if trees.kind(each.child()) == "AttributeReference")
     return {each.exprId().id(): each.child().exprId().id() for each in plain}
 
 
@@ -381,17 +398,3 @@ def _first(column: int, copies: Mapping[int, int]) -> int:
     while column in copies:
         column = copies[column]
     return column
-
-
-def _nodes(plan: Any) -> Iterator[Any]:
-    yield plan
-    for child in _listed(plan.children()):
-        yield from _nodes(child)
-
-
-def _kind(node: Any) -> str:
-    return str(node.getClass().getSimpleName())
-
-
-def _listed(scala: Any) -> list[Any]:
-    return [scala.apply(number) for number in range(scala.size())]

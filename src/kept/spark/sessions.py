@@ -12,7 +12,7 @@ from kept.guarantees import Guarantee, merge, spark_session_settings
 from kept.local.jars import fetch, spark_jars
 from kept.local.java import find_java
 from kept.local.places import cache_directory
-from kept.spark import class_archive
+from kept.spark import class_archive, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +60,15 @@ def session(name: str = "kept", *, master: str | None = None, **settings: object
         builder = builder.config(setting, str(value))
     spark = usable(builder.getOrCreate())
     _silence(spark, TOLD_BY_PIPELINES)
+    if SUBMITTED not in os.environ:  # there the JVM is our parent, and alone is sent the signal
+        jvm.leave_sigterm_to_python(spark)
     return spark
+
+
+def end(spark: SparkSession) -> None:
+    """Stop the session; nothing is left to stop where its JVM was killed."""
+    with jvm.unless_gone():
+        spark.stop()
 
 
 def usable(spark: SparkSession) -> SparkSession:

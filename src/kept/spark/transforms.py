@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
 Wrong: TypeAlias = Callable[[str], FixConfiguration]
 """Makes the error that names the line of the file."""
+WrongSink: TypeAlias = Callable[[str, str], FixConfiguration]
+"""The same, with the way out."""
 _SAID = " does not fit the schema: it is not one JSON object, or a field cannot hold exactly what it is given"
 NOT_FITTING = re.compile(rf"kept: (the record \S+{re.escape(_SAID)})")
 """What a task of Spark says about such a record, in the midst of other text."""
@@ -100,7 +102,7 @@ def from_sql(statement: str, wrong: Wrong) -> Transform:
     return step
 
 
-def as_records(sink: KafkaTopic, wrong: Wrong) -> Transform:
+def as_records(sink: KafkaTopic, wrong: WrongSink) -> Transform:
     """The columns that Kafka takes, from those that the file names; without a value all columns as JSON."""
 
     def step(frame: DataFrame) -> DataFrame:
@@ -111,13 +113,16 @@ def as_records(sink: KafkaTopic, wrong: Wrong) -> Transform:
         named = [each for each in (sink.value, sink.key, *sink.headers.values()) if each is not None]
         missing = [name for name in named if name not in types]
         if missing:
-            raise wrong(f"the rows have no column {', '.join(missing)}; they have {', '.join(columns)}")
+            what = f"the rows have no column {', '.join(missing)}; they have {', '.join(columns)}"
+            raise wrong(what, "name columns that the transform makes")
 
         def bytes_of(name: str) -> Column:
             return f.col(_quoted(name)) if types[name] == "binary" else f.col(_quoted(name)).cast("string")
 
         made: dict[str, Any] = {}
         if sink.value is not None or types.get("value") in ("string", "binary"):
+            if sink.value is None:
+                _refuse_lost(frame, columns, sink, wrong)
             made["value"] = bytes_of(sink.value or "value")
         else:
             made["value"] = f.to_json(f.struct(*(_quoted(name) for name in columns)), {"ignoreNullFields": "false"})
@@ -138,6 +143,25 @@ def as_records(sink: KafkaTopic, wrong: Wrong) -> Transform:
         )
 
     return step
+
+
+def _refuse_lost(frame: DataFrame, columns: Sequence[str], sink: KafkaTopic, wrong: WrongSink) -> None:
+    """A field that happens to be named value would be sent, and the others not.
+
+    Columns of Kafka's own come with every row, and nobody misses them.
+    """
+    sent = {"value", sink.key or "key", *(sink.headers.values() or ["headers"])}
+    if sink.topic is None:
+        sent.add("topic")
+    others = [name for name in columns if name not in sent]
+    as_read = plans.as_read(frame) if others else set()
+    lost = [name for name in others if name not in as_read]
+    if lost:
+        raise wrong(
+            f"the column value would become the record's value, and {', '.join(lost)} be lost",
+            'if that is meant, say sink.value = "value"; to send them all, make '
+            "to_json(struct(...)) AS value in the transform",
+        )
 
 
 def _quoted(name: str) -> str:
