@@ -10,14 +10,15 @@ import pytest
 from kept.admin.open_transactions import OpenTransaction
 from kept.consumer.into_kafka import TAKEN_TOGETHER
 from kept.errors import WeakensGuarantee
-from kept.guarantees import AtLeastOnce, Guarantee, merge, producer_settings
+from kept.guarantees import AtLeastOnce, AtMostOnce, Guarantee, merge, producer_settings
 from kept.guarantees.levels import WORDS, parse
 from kept.outbox.carrying import OPENED_WITHIN
 from kept.verify.allowed import allowed_anomalies
 from kept.verify.applicable import NOT_ABOUT, NOT_UNDER, WITHOUT_CONTROL, why_not
 from kept.verify.checkers import Anomaly
 from kept.verify.history import Side
-from kept.verify.scenarios import NAMES, SMOKE, TITLES, brokers_away, scenario
+from kept.verify.proxy import Direction
+from kept.verify.scenarios import NAMES, SMOKE, TITLES, brokers_away, coordinator_killed, scenario
 from kept.verify.scenarios.partitions_added import senders
 from kept.verify.scenarios.poison import why_not_all
 from kept.verify.scenarios.transaction_hangs import NAMED, OPEN_FOR, telling
@@ -174,3 +175,14 @@ def test_at_least_once_takes_no_shorter_delivery_time_out() -> None:
     """The reason why brokers-away does not exceed it."""
     with pytest.raises(WeakensGuarantee):
         merge(producer_settings(AtLeastOnce()), {"delivery.timeout.ms": 1000 * brokers_away.AWAY})
+
+
+def test_the_commit_that_breaks_a_control_is_stopped_within_its_volume() -> None:
+    """Who commits behind its effects repeats what nobody heard of; who commits before them loses what was heard."""
+    found = coordinator_killed.SCENARIO
+    breaking = {AtLeastOnce.word: (Direction.REQUEST, True), AtMostOnce.word: (Direction.RESPONSE, True)}
+    for control in found.controls.values():
+        word = control.thing.guarantee
+        assert breaking[word] in {coordinator_killed.fault_of(number, word) for number in range(found.smoke.faults)}
+    for word in found.things:
+        assert len({coordinator_killed.fault_of(number, word) for number in range(found.full.faults)}) == 4

@@ -6,6 +6,10 @@ commit is repeated at the next coordinator, and loses and repeats nothing. It br
 a commit under way: that one is recorded apart from the effects, which are done again, or never. The subject has both
 in one transaction, which the new coordinator ends as a whole; and of it the death of the coordinator alone is asked,
 too: nothing torn, and that it goes on.
+
+A control has little volume, which is two faults. So the fault that breaks it is among these: who commits behind its
+effects repeats them where the coordinator has not heard of the commit, and who commits before them loses them where it
+has.
 """
 
 from __future__ import annotations
@@ -43,9 +47,8 @@ def play(arena: Arena, thing: Thing) -> None:
     apis = IN_TRANSACTIONS if thing.guarantee == ExactlyOnce.word else PLAINLY
     for number, moment in enumerate(arena.moments()):
         life.wait(lambda: sink.complete() or sink.how_much() >= moment, f"{moment} effects")  # noqa: B023
-        direction = Direction.REQUEST if number % 4 in (1, 2) else Direction.RESPONSE
+        direction, with_it = fault_of(number, thing.guarantee)
         coordinator = _caught(proxy, life, apis[number // 2 % len(apis)], direction)
-        with_it = number % 2 == 1
         with arena.fault(f"broker {coordinator} was killed during a commit{', and the processor' * with_it}"):
             arena.cluster.broker(coordinator).kill()
             if with_it:
@@ -60,6 +63,16 @@ def play(arena: Arena, thing: Thing) -> None:
     mark_ends(arena, source)
     arena.finish_when_complete(sink, life)
     sink.audit()
+
+
+def fault_of(number: int, word: str) -> tuple[Direction, bool]:
+    """Which way a commit is stopped, and whether the processor dies with the coordinator: four faults are all there
+    are, and each meets all of them; who commits first, in another order.
+    """
+    unheard = number % 4 in (1, 2)
+    if word == AtMostOnce.word:
+        unheard = not unheard
+    return Direction.REQUEST if unheard else Direction.RESPONSE, number % 2 == 1
 
 
 def _caught(proxy: KafkaProxyBeside, life: Life, api: Api, direction: Direction) -> int:
