@@ -18,7 +18,7 @@ from kept.verify.applicable import NOT_ABOUT, NOT_UNDER, WITHOUT_CONTROL, why_no
 from kept.verify.checkers import Anomaly
 from kept.verify.history import Side
 from kept.verify.proxy import Direction
-from kept.verify.scenarios import NAMES, SMOKE, TITLES, brokers_away, coordinator_killed, scenario
+from kept.verify.scenarios import NAMES, SMOKE, TITLES, brokers_away, coordinator_killed, delivery_timed_out, scenario
 from kept.verify.scenarios.partitions_added import senders
 from kept.verify.scenarios.poison import why_not_all
 from kept.verify.scenarios.transaction_hangs import NAMED, OPEN_FOR, telling
@@ -186,3 +186,18 @@ def test_the_commit_that_breaks_a_control_is_stopped_within_its_volume() -> None
         assert breaking[word] in {coordinator_killed.fault_of(number, word) for number in range(found.smoke.faults)}
     for word in found.things:
         assert len({coordinator_killed.fault_of(number, word) for number in range(found.full.faults)}) == 4
+
+
+def test_whoever_gives_up_late_meets_what_breaks_its_control() -> None:
+    """What is believed is lost where requests are dropped: so those of the subject are, too, not only answers."""
+    found = delivery_timed_out.SCENARIO
+    dropped = {}
+    for word, thing in found.things.items():
+        for each, volume in ((thing, found.full), (found.controls[word].thing, found.smoke)):
+            away = delivery_timed_out.away_from(each)
+            faults = 1 if away > delivery_timed_out.LONG else volume.faults
+            dropped[each.words] = {
+                way for number in range(faults) for way in delivery_timed_out.dropped_in(number, away)
+            }
+    assert all(ways == {Direction.REQUEST, Direction.RESPONSE} for ways in dropped.values()), dropped
+    assert delivery_timed_out.away_from(delivery_timed_out.AT_LEAST) > delivery_timed_out.LONG
