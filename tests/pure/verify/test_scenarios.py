@@ -17,8 +17,9 @@ from kept.verify.allowed import allowed_anomalies
 from kept.verify.applicable import NOT_ABOUT, NOT_UNDER, WITHOUT_CONTROL, why_not
 from kept.verify.checkers import Anomaly
 from kept.verify.history import Side
-from kept.verify.proxy import Direction
+from kept.verify.proxy import Api, Did, Direction, Sighting
 from kept.verify.scenarios import NAMES, SMOKE, TITLES, brokers_away, coordinator_killed, delivery_timed_out, scenario
+from kept.verify.scenarios.late_commit import sent_since
 from kept.verify.scenarios.partitions_added import senders
 from kept.verify.scenarios.poison import why_not_all
 from kept.verify.scenarios.transaction_hangs import NAMED, OPEN_FOR, telling
@@ -201,3 +202,18 @@ def test_whoever_gives_up_late_meets_what_breaks_its_control() -> None:
             }
     assert all(ways == {Direction.REQUEST, Direction.RESPONSE} for ways in dropped.values()), dropped
     assert delivery_timed_out.away_from(delivery_timed_out.AT_LEAST) > delivery_timed_out.LONG
+
+
+def test_an_end_is_late_once_the_next_transaction_has_sent_something() -> None:
+    """Answers from before it was held are those of its own transaction, and others' do not count."""
+
+    def line(client: str, api: Api, did: Did, direction: Direction = Direction.RESPONSE) -> Sighting:
+        return Sighting(0.0, 1, 1, did, direction, api, 1, client)
+
+    answer = line("it", Api.PRODUCE, Did.PASSED)
+    held = line("it", Api.END_TXN, Did.HELD_AND_RESET, Direction.REQUEST)
+    others = (line("you", Api.PRODUCE, Did.PASSED), line("it", Api.END_TXN, Did.PASSED))
+    begins = line("it", Api.PRODUCE, Did.PASSED, Direction.REQUEST)
+    assert not sent_since([answer, held, *others, begins], "it")
+    assert sent_since([answer, held, *others, begins, answer, answer], "it")
+    assert not sent_since([answer, held, answer, held, *others], "it"), "an earlier fault was another one"
