@@ -13,7 +13,9 @@ from kept.verify.trials.arena import Arena
 from kept.verify.trials.elsewhere import Elsewhere
 from kept.verify.trials.lives import Life
 from kept.verify.trials.scenario import Volume
+from kept.verify.trials.telling import say_sent
 from kept.verify.trials.things import Thing
+from kept.verify.workload import Value
 from tests.pure.verify import short_life
 
 NOWHERE = Elsewhere("127.0.0.1:1")
@@ -58,3 +60,16 @@ def test_an_outage_leaves_records_for_the_next_one(tmp_path: Path, seed: int, vo
 def test_a_workload_lasts_as_long_as_its_faults(module: object, seconds: float) -> None:
     volume = getattr(module, "SCENARIO").full  # noqa: B009 - modules of one kind, which has no type
     assert volume.records / getattr(module, "PER_SECOND") >= volume.faults * seconds  # noqa: B009
+
+
+def test_who_is_inside_a_transaction_says_so_as_a_life_is_read(
+    start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    life = start(60.0)
+    assert life.done == -1
+    values = [Value("s1", "k", number) for number in range(30)]
+    for part in (values[:15], values[15:], []):
+        say_sent(part)
+    with life.log.open("a") as log:
+        log.write(capsys.readouterr().out)
+    assert life.done == 30

@@ -27,6 +27,7 @@ from kept.verify.scenarios.zombie_consumer import keyed
 from kept.verify.trials import roles
 from kept.verify.trials.dying import earliest_and_latest
 from kept.verify.trials.feeding import Source, ends_of
+from kept.verify.trials.roles import resender
 from kept.verify.workload import Value
 
 
@@ -217,3 +218,13 @@ def test_an_end_is_late_once_the_next_transaction_has_sent_something() -> None:
     assert not sent_since([answer, held, *others, begins], "it")
     assert sent_since([answer, held, *others, begins, answer, answer], "it")
     assert not sent_since([answer, held, answer, held, *others], "it"), "an earlier fault was another one"
+
+
+def test_who_dies_once_has_sent_something_since_its_last_note() -> None:
+    """A note at the moment of the only fault leaves nothing to be sent again, and the control whole."""
+    assert brokers_away.SCENARIO.smoke.records < brokers_away.SELDOM * resender.TOGETHER
+    assert brokers_away.RESENDS.thing.options["noted_every"] == brokers_away.SELDOM
+
+
+def test_a_control_that_may_be_missed_once_is_struck_again() -> None:
+    assert scenario("transaction-timed-out").smoke.faults > 1

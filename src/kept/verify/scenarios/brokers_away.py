@@ -31,6 +31,8 @@ TIME_OUTS: dict[str, dict[str, Setting]] = {
 AWAY = 12.0
 PER_SECOND = 80
 """So slow that the records which a program begins during an outage do not use up those of the next one."""
+SELDOM = 100
+"""Chunks between two notes of a control, more than there are: a death at the very note finds nothing sent since."""
 
 
 def play(arena: Arena, thing: Thing) -> None:
@@ -52,14 +54,11 @@ def play(arena: Arena, thing: Thing) -> None:
     audit_topic(arena, topic)
 
 
-SELDOM = 100
-"""Chunks: more than there are."""
 FORGETS = Control(
     Thing("confluent-kafka's buffer, believed", "raw_producer", AtLeastOnce.word, {}, {"believes": True}),
     frozenset({Anomaly.LOST}),
 )
 RESENDS = Control(
-    # So seldom that none is noted: with one fault, one at the very note would find nothing sent since.
     Thing("an idempotent producer, and a file of positions", RESENDER, AtLeastOnce.word, {}, {"noted_every": SELDOM}),
     frozenset({Anomaly.DUPLICATED}),
 )

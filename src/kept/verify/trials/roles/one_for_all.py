@@ -14,7 +14,7 @@ from confluent_kafka import Producer as Client
 from kept.errors import OutcomeUnknown, TransactionAborted
 from kept.verify.history import Fate
 from kept.verify.trials.pacing import chunks
-from kept.verify.trials.telling import Notes
+from kept.verify.trials.telling import Notes, say_sent
 from kept.verify.trials.things import Task
 from kept.verify.workload import Payload, Value
 
@@ -56,6 +56,7 @@ def _transaction(client: Client, task: Task, chunk: list[Value], name: str) -> N
         for value in part:
             client.produce(task.topic, str(Payload(str(value), name)), value.key)
         client.flush(WITHIN)
+        say_sent(part)
         time.sleep(task.options.get("thinks", 0.0) / 2)
     client.commit_transaction(WITHIN)
 

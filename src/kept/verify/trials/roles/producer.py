@@ -16,7 +16,7 @@ from kept.guarantees.levels import parse
 from kept.producer import Delivery, Producer
 from kept.verify.history import Fate
 from kept.verify.trials.pacing import chunks
-from kept.verify.trials.telling import Notes, fate_of
+from kept.verify.trials.telling import Notes, fate_of, say_sent
 from kept.verify.trials.things import Task
 from kept.verify.workload import Payload, Value
 
@@ -89,4 +89,5 @@ def _send(producer: Producer, task: Task, chunk: list[Value], transaction: str) 
             producer.send(task.topic, str(Payload(str(value), transaction)), key=value.key)
         if thinks := task.options.get("thinks"):
             producer.flush()
+            say_sent(part)
             time.sleep(thinks / 2)
