@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kept.errors import TryAgain
-from kept.verify.scenarios import brokers_away, disk_full, followers_away, leader_killed
+from kept.verify.scenarios import brokers_away, disk_full, followers_away, leader_killed, stranger_joins
 from kept.verify.trials.arena import Arena
 from kept.verify.trials.elsewhere import Elsewhere
 from kept.verify.trials.lives import Life
@@ -54,6 +54,15 @@ def test_an_outage_leaves_records_for_the_next_one(tmp_path: Path, seed: int, vo
         moments = arena.moments()
     for moment, following in zip(moments, [*moments[1:], volume.records], strict=True):
         assert moment + outage < following
+
+
+@pytest.mark.parametrize("volume", [stranger_joins.SCENARIO.full, stranger_joins.SCENARIO.smoke], ids=str)
+@pytest.mark.parametrize("seed", range(20))
+def test_a_stranger_comes_before_the_second_half_of_the_records(tmp_path: Path, seed: int, volume: Volume) -> None:
+    """Else it would be waited for by who waits for records that come with it."""
+    with Arena(NOWHERE, tmp_path, volume, seed) as arena:
+        assert arena.moments(1)[0] < volume.records // 2
+    assert volume.records // 2 // 20 > stranger_joins.FEWEST, "a partition that has one key of twenty has as many"
 
 
 @pytest.mark.parametrize(("module", "seconds"), [(leader_killed, 15.0), (followers_away, 30.0), (disk_full, 30.0)])
