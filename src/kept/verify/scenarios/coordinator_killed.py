@@ -46,7 +46,7 @@ def play(arena: Arena, thing: Thing) -> None:
     life = start()
     apis = IN_TRANSACTIONS if thing.guarantee == ExactlyOnce.word else PLAINLY
     for number, moment in enumerate(arena.moments()):
-        life.wait(lambda: sink.complete() or sink.how_much() >= moment, f"{moment} effects")  # noqa: B023
+        arena.wait_effects(life, sink, moment)
         direction, with_it = fault_of(number, thing.guarantee)
         coordinator = _caught(proxy, life, apis[number // 2 % len(apis)], direction)
         with arena.fault(f"broker {coordinator} was killed during a commit{', and the processor' * with_it}"):

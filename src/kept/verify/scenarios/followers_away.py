@@ -15,7 +15,7 @@ WEAK = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
 ALONE = 6.0
 """Seconds: the followers are taken for dead after three, and the leader goes on without them, or refuses to."""
 ELECTED_WITHIN = 15.0
-PER_SECOND = 80
+PER_SECOND = 50
 """To be cut off, and all that follows, takes half a minute: the workload has to last for two of them."""
 
 
@@ -68,7 +68,7 @@ SCENARIO = Scenario(
     play=play,
     full=Volume(5_600, 2),
     smoke=Volume(2_000, 1),
-    at_risk=8 * PER_SECOND,
+    at_risk=10 * PER_SECOND,
     patience=60.0,
     needs=frozenset({Need.BROKERS}),
 )

@@ -14,7 +14,6 @@ from kept.verify.scenarios import TITLES
 from kept.verify.trials.arena import Arena
 from kept.verify.trials.away import BELIEVES, SLOW, group_of
 from kept.verify.trials.driving import into_kafka
-from kept.verify.trials.lives import STARTS_WITHIN
 from kept.verify.trials.scenario import Need, Scenario, Volume
 from kept.verify.trials.things import BATCHES, Thing
 from kept.verify.trials.work import Work, own_work
@@ -33,8 +32,7 @@ def play(arena: Arena, thing: Thing) -> None:
     work = own_work(arena, thing)
     work.feed(arena.volume.records // 2)
     life = arena.start(thing, work.topic, options=work.sink.options())
-    part = arena.moments(1)[0]
-    life.wait(lambda: work.sink.complete() or work.sink.how_much() >= part, f"{part} effects", STARTS_WITHIN)
+    arena.wait_effects(life, work.sink, arena.moments(1)[0])
     with arena.fault("a stranger joined the group, took records, committed, and left"):
         take_part(arena, group_of(arena, thing), work)
     work.feed_rest()

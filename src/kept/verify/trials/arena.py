@@ -22,7 +22,7 @@ from kept.verify.proxy.service import FrameProxy
 from kept.verify.scenes.ledger import create_database, drop_database
 from kept.verify.trials.elsewhere import Elsewhere
 from kept.verify.trials.heard import heard_by_all
-from kept.verify.trials.lives import Life
+from kept.verify.trials.lives import STARTS_WITHIN, WITHIN, Life
 from kept.verify.trials.scenario import Volume
 from kept.verify.trials.things import Setting, Task, Thing
 from kept.verify.trials.worker import DONE
@@ -31,7 +31,8 @@ from kept.verify.workload import Value, Workload
 Used = TypeVar("Used")
 PREFIX = "kept-verify-"
 """Of all topics and groups that a trial makes."""
-PATIENCE = 120.0
+PATIENCE = 300.0
+"""With nothing done: what is given up after it is violated, and a slow machine must not be taken for that."""
 ENDS_WITHIN = 30.0
 STEPS = 0.1
 LOOKS_AGAIN = 0.02
@@ -48,6 +49,12 @@ class Sink(Protocol):
 
     def how_much(self) -> int:
         """It grows while anything goes on."""
+
+
+def effects_in(sink: Sink) -> int:
+    """How many are there now."""
+    sink.complete()  # a sink of records has read them then
+    return sink.how_much()
 
 
 class Arena:
@@ -172,10 +179,14 @@ class Arena:
             time.sleep(STEPS)
         return True
 
-    def wait(self, condition: Callable[[], bool], awaited: str, within: float = 60.0) -> None:
+    def wait(self, condition: Callable[[], bool], awaited: str, within: float = WITHIN) -> None:
         """Wait for something that the trial needs; without it the trial shows nothing."""
         if not self.linger(condition, within):
             raise TryAgain(f"not within {within:.0f} s: {awaited}", way_out="run it again on a quieter machine")
+
+    def wait_effects(self, life: Life, sink: Sink, effects: int) -> None:
+        """Until so many are in its sink, for as long as more and more are."""
+        life.wait(lambda: effects_in(sink) >= effects, f"{effects} effects", STARTS_WITHIN, lambda: effects_in(sink))
 
     def linger(self, condition: Callable[[], bool], within: float) -> bool:
         """Wait for something that may not come; whether it did."""

@@ -1,7 +1,7 @@
 """confluent-kafka's transactions as its documentation shows them: one producer for all of them, retried on an abort.
 
 One whose end is not known is not done again: that would repeat it, whatever the network has done.
-With the option `swallows` an error is taken for a nuisance, and the transaction for done.
+With the option `swallows` an error is taken for a nuisance, and the transaction for done; `together`: its records.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WITHIN = 60.0
 def play(task: Task) -> None:
     notes = Notes(task.history)
     client = _client(task)
-    for number, chunk in enumerate(chunks(task, TOGETHER)):
+    for number, chunk in enumerate(chunks(task, task.options.get("together", TOGETHER))):
         for attempt in range(5):
             name = f"{task.sender}-{task.life}.{number}.{attempt}"
             notes.begin(chunk, name)

@@ -1,7 +1,7 @@
 """kept.Producer under a guarantee: plain sends, or under exactly-once transactions that are done again when aborted.
 
 The options: `thinks`, seconds inside each transaction; `retries`, to send again what is not known to be persisted;
-`window`, how many may be under way before it begins more.
+`window`, how many may be under way before it begins more; `together`, records of a transaction.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _settle(producer: Producer, task: Task, notes: Notes, under_way: deque[tuple
 
 def in_transactions(producer: Producer, task: Task, notes: Notes) -> None:
     """A chunk is a transaction; one that was certainly aborted is done again, one in doubt is not."""
-    for number, chunk in enumerate(chunks(task, TOGETHER)):
+    for number, chunk in enumerate(chunks(task, task.options.get("together", TOGETHER))):
         deadline = time.monotonic() + SETTLED_WITHIN
         attempt = 0
         while True:
