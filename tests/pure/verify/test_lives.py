@@ -46,6 +46,25 @@ def test_a_fault_that_would_strike_the_dead_is_refused(start: Start) -> None:
         life.wait_begun(31)
 
 
+def test_who_has_done_all_is_struck_no_more_when_half_of_the_faults_have_struck(tmp_path: Path) -> None:
+    thing, over = Thing("it begins thirty records", short_life.ROLE, "at-least-once"), tmp_path / "over"
+    for struck in (1, 2):
+        folder = tmp_path / str(struck)
+        folder.mkdir()
+        over.unlink(missing_ok=True)
+        with Arena(NOWHERE, folder, Volume(30, 5), 7) as arena:
+            life = arena.start(thing, "nowhere", options={"until": str(over)})
+            moments = arena.moments_of(life)
+            assert len([next(moments) for _ in range(struck)]) == struck
+            over.touch()
+            assert life.end(60.0) == 0
+            if struck < 2:
+                with pytest.raises(TryAgain, match="ended with code 0 before"):
+                    next(moments)
+            else:
+                assert [*moments] == []
+
+
 def test_who_gets_further_is_given_the_time_again(start: Start) -> None:
     """How long all of it takes is the machine's; who stands still is given up."""
     life, steps, looks = start(60.0), count(), count()

@@ -22,8 +22,7 @@ PER_SECOND = 50
 def play(arena: Arena, thing: Thing) -> None:
     topic = arena.topic(1, AtMostOnce(), **WEAK) if thing.options.get("weak") else arena.topic(1)
     life = arena.start(thing, topic, per_second=PER_SECOND)
-    for moment in arena.moments():
-        life.wait_begun(moment)
+    for _ in arena.moments_of(life):
         _cut_off(arena, topic)
     arena.finish(life)
     audit_topic(arena, topic)

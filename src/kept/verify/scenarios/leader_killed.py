@@ -23,8 +23,7 @@ ALONE = 40
 def play(arena: Arena, thing: Thing) -> None:
     topic = arena.topic(partitions=1)
     life = arena.start(thing, topic, per_second=PER_SECOND)
-    for moment in arena.moments():
-        life.wait_begun(moment)
+    for _ in arena.moments_of(life):
         _kill_leader(arena, topic, life)
     arena.finish(life)
     audit_topic(arena, topic)
