@@ -9,10 +9,18 @@ from pathlib import Path
 import pytest
 
 from kept.errors import TryAgain
-from kept.verify.scenarios import brokers_away, disk_full, followers_away, leader_killed, stranger_joins
+from kept.verify.scenarios import (
+    brokers_away,
+    coordinator_killed,
+    disk_full,
+    followers_away,
+    leader_killed,
+    stranger_joins,
+)
 from kept.verify.trials.arena import Arena
 from kept.verify.trials.elsewhere import Elsewhere
 from kept.verify.trials.lives import Life
+from kept.verify.trials.roles.processor import TOGETHER
 from kept.verify.trials.scenario import Volume
 from kept.verify.trials.telling import say_sent
 from kept.verify.trials.things import Thing
@@ -93,6 +101,21 @@ def test_an_outage_leaves_records_for_the_next_one(tmp_path: Path, seed: int, vo
         moments = arena.moments()
     for moment, following in zip(moments, [*moments[1:], volume.records], strict=True):
         assert moment + outage < following
+
+
+@pytest.mark.parametrize("volume", [coordinator_killed.SCENARIO.full, coordinator_killed.SCENARIO.smoke], ids=str)
+@pytest.mark.parametrize("seed", range(20))
+def test_each_death_of_a_coordinator_has_commits_of_its_own(tmp_path: Path, seed: int, volume: Volume) -> None:
+    """Whatever the faults before it took, or lost: some batches are left to be committed."""
+    with Arena(NOWHERE, tmp_path, volume, seed) as arena:
+        moments = coordinator_killed.moments(arena)
+    assert len(moments) == volume.faults
+    cost = coordinator_killed.SCENARIO.at_risk
+    assert cost is not None
+    for number, (moment, fed) in enumerate(moments):
+        before = moments[number - 1][1] if number else 0
+        assert before < moment
+        assert moment + number * cost + 2 * TOGETHER < fed <= volume.records
 
 
 @pytest.mark.parametrize("volume", [stranger_joins.SCENARIO.full, stranger_joins.SCENARIO.smoke], ids=str)

@@ -19,11 +19,11 @@ from kept.verify.checkers import Anomaly
 from kept.verify.proxy import Api, Did, Direction, Hold, KafkaProxyBeside, Nth, Rule
 from kept.verify.scenarios import TITLES
 from kept.verify.trials.arena import Arena
-from kept.verify.trials.feeding import feed, mark_ends, sink_of
 from kept.verify.trials.lives import Life
 from kept.verify.trials.roles.processor import TOGETHER
 from kept.verify.trials.scenario import Control, Need, Scenario, Volume
 from kept.verify.trials.things import Thing
+from kept.verify.trials.work import own_work
 
 NAME = "coordinator-killed"
 SLOW = {"thinks": 0.01, "one_by_one": True}
@@ -35,18 +35,21 @@ ELECTED_AFTER = 4.0
 
 
 def play(arena: Arena, thing: Thing) -> None:
-    """Half of the commits are stopped before the coordinator has heard of them, half before its answer is heard."""
-    source = feed(arena, ends=False)
-    sink = sink_of(arena, source, thing)
+    """Half of the commits are stopped before the coordinator has heard of them, half before its answer is heard.
+
+    Each fault has records of its own: however long brokers take to come back, there is something left to commit.
+    """
+    work = own_work(arena, thing)
     proxy = arena.proxy()
 
     def start() -> Life:
-        return arena.start(thing, source.topic, bootstrap=proxy.bootstrap, options=sink.options())
+        return arena.start(thing, work.topic, bootstrap=proxy.bootstrap, options=work.sink.options())
 
     life = start()
     apis = IN_TRANSACTIONS if thing.guarantee == ExactlyOnce.word else PLAINLY
-    for number, moment in enumerate(arena.moments()):
-        arena.wait_effects(life, sink, moment)
+    for number, (moment, fed) in enumerate(moments(arena)):
+        work.feed(fed)
+        arena.wait_effects(life, work.sink, moment)
         direction, with_it = fault_of(number, thing.guarantee)
         coordinator = _caught(proxy, life, apis[number // 2 % len(apis)], direction)
         with arena.fault(f"broker {coordinator} was killed during a commit{', and the processor' * with_it}"):
@@ -56,13 +59,21 @@ def play(arena: Arena, thing: Thing) -> None:
                 life = start()
             arena.linger(lambda: False, ELECTED_AFTER)
             arena.cluster.broker(coordinator).start()
-        arena.wait(
-            lambda: all(len(part.in_sync) == 3 for part in arena.topics.describe(source.topic).partitions),
-            "all three copies are in sync",
-        )
-    mark_ends(arena, source)
-    arena.finish_when_complete(sink, life)
-    sink.audit()
+            # Of the fault's time: who has done all its records meanwhile stands still, and has not stalled.
+            arena.wait(
+                lambda: all(len(part.in_sync) == 3 for part in arena.topics.describe(work.topic).partitions),
+                "all three copies are in sync",
+            )
+    work.feed_rest()
+    arena.finish_when_complete(work.sink, life)
+    work.sink.audit()
+
+
+def moments(arena: Arena) -> list[tuple[int, int]]:
+    """For each fault, the number of effects at which it strikes, and of records that are there by then."""
+    portion = arena.volume.records // arena.volume.faults
+    starts = [portion * number for number in range(arena.volume.faults)]
+    return [(start + arena.dice.randrange(portion // 8, portion // 2), start + portion) for start in starts]
 
 
 def fault_of(number: int, word: str) -> tuple[Direction, bool]:
