@@ -10,14 +10,16 @@ import pytest
 from kept.admin.open_transactions import OpenTransaction
 from kept.consumer.into_kafka import TAKEN_TOGETHER
 from kept.errors import WeakensGuarantee
-from kept.guarantees import AtLeastOnce, Guarantee, merge, producer_settings
+from kept.guarantees import AtLeastOnce, AtMostOnce, Guarantee, merge, producer_settings
 from kept.guarantees.levels import WORDS, parse
 from kept.outbox.carrying import OPENED_WITHIN
 from kept.verify.allowed import allowed_anomalies
 from kept.verify.applicable import NOT_ABOUT, NOT_UNDER, WITHOUT_CONTROL, why_not
 from kept.verify.checkers import Anomaly
 from kept.verify.history import Side
-from kept.verify.scenarios import NAMES, SMOKE, TITLES, brokers_away, scenario
+from kept.verify.proxy import Api, Did, Direction, Sighting
+from kept.verify.scenarios import NAMES, SMOKE, TITLES, brokers_away, coordinator_killed, delivery_timed_out, scenario
+from kept.verify.scenarios.late_commit import sent_since
 from kept.verify.scenarios.partitions_added import senders
 from kept.verify.scenarios.poison import why_not_all
 from kept.verify.scenarios.transaction_hangs import NAMED, OPEN_FOR, telling
@@ -25,6 +27,7 @@ from kept.verify.scenarios.zombie_consumer import keyed
 from kept.verify.trials import roles
 from kept.verify.trials.dying import earliest_and_latest
 from kept.verify.trials.feeding import Source, ends_of
+from kept.verify.trials.roles import resender
 from kept.verify.workload import Value
 
 
@@ -174,3 +177,54 @@ def test_at_least_once_takes_no_shorter_delivery_time_out() -> None:
     """The reason why brokers-away does not exceed it."""
     with pytest.raises(WeakensGuarantee):
         merge(producer_settings(AtLeastOnce()), {"delivery.timeout.ms": 1000 * brokers_away.AWAY})
+
+
+def test_the_commit_that_breaks_a_control_is_stopped_within_its_volume() -> None:
+    """Who commits behind its effects repeats what nobody heard of; who commits before them loses what was heard."""
+    found = coordinator_killed.SCENARIO
+    breaking = {AtLeastOnce.word: (Direction.REQUEST, True), AtMostOnce.word: (Direction.RESPONSE, True)}
+    for control in found.controls.values():
+        word = control.thing.guarantee
+        assert breaking[word] in {coordinator_killed.fault_of(number, word) for number in range(found.smoke.faults)}
+    for word in found.things:
+        assert len({coordinator_killed.fault_of(number, word) for number in range(found.full.faults)}) == 4
+
+
+def test_whoever_gives_up_late_meets_what_breaks_its_control() -> None:
+    """What is believed is lost where requests are dropped: so those of the subject are, too, not only answers."""
+    found = delivery_timed_out.SCENARIO
+    dropped = {}
+    for word, thing in found.things.items():
+        for each, volume in ((thing, found.full), (found.controls[word].thing, found.smoke)):
+            away = delivery_timed_out.away_from(each)
+            faults = 1 if away > delivery_timed_out.LONG else volume.faults
+            dropped[each.words] = {
+                way for number in range(faults) for way in delivery_timed_out.dropped_in(number, away)
+            }
+    assert all(ways == {Direction.REQUEST, Direction.RESPONSE} for ways in dropped.values()), dropped
+    assert delivery_timed_out.away_from(delivery_timed_out.AT_LEAST) > delivery_timed_out.LONG
+
+
+def test_an_end_is_late_once_the_next_transaction_has_sent_something() -> None:
+    """Answers from before it was held are those of its own transaction, and others' do not count."""
+
+    def line(client: str, api: Api, did: Did, direction: Direction = Direction.RESPONSE) -> Sighting:
+        return Sighting(0.0, 1, 1, did, direction, api, 1, client)
+
+    answer = line("it", Api.PRODUCE, Did.PASSED)
+    held = line("it", Api.END_TXN, Did.HELD_AND_RESET, Direction.REQUEST)
+    others = (line("you", Api.PRODUCE, Did.PASSED), line("it", Api.END_TXN, Did.PASSED))
+    begins = line("it", Api.PRODUCE, Did.PASSED, Direction.REQUEST)
+    assert not sent_since([answer, held, *others, begins], "it")
+    assert sent_since([answer, held, *others, begins, answer, answer], "it")
+    assert not sent_since([answer, held, answer, held, *others], "it"), "an earlier fault was another one"
+
+
+def test_who_dies_once_has_sent_something_since_its_last_note() -> None:
+    """A note at the moment of the only fault leaves nothing to be sent again, and the control whole."""
+    assert brokers_away.SCENARIO.smoke.records < brokers_away.SELDOM * resender.TOGETHER
+    assert brokers_away.RESENDS.thing.options["noted_every"] == brokers_away.SELDOM
+
+
+def test_a_control_that_may_be_missed_once_is_struck_again() -> None:
+    assert scenario("transaction-timed-out").smoke.faults > 1

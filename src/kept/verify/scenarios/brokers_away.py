@@ -31,6 +31,8 @@ TIME_OUTS: dict[str, dict[str, Setting]] = {
 AWAY = 12.0
 PER_SECOND = 80
 """So slow that the records which a program begins during an outage do not use up those of the next one."""
+SELDOM = 100
+"""Chunks between two notes of a control, more than there are: a death at the very note finds nothing sent since."""
 
 
 def play(arena: Arena, thing: Thing) -> None:
@@ -57,7 +59,7 @@ FORGETS = Control(
     frozenset({Anomaly.LOST}),
 )
 RESENDS = Control(
-    Thing("an idempotent producer, and a file of positions", RESENDER, AtLeastOnce.word),
+    Thing("an idempotent producer, and a file of positions", RESENDER, AtLeastOnce.word, {}, {"noted_every": SELDOM}),
     frozenset({Anomaly.DUPLICATED}),
 )
 AT_LEAST = Thing("kept.Outbox, relay at-least-once", "outbox", AtLeastOnce.word, {}, {"at_least_once": True})

@@ -6,6 +6,10 @@ commit is repeated at the next coordinator, and loses and repeats nothing. It br
 a commit under way: that one is recorded apart from the effects, which are done again, or never. The subject has both
 in one transaction, which the new coordinator ends as a whole; and of it the death of the coordinator alone is asked,
 too: nothing torn, and that it goes on.
+
+A control has little volume, which is two faults. So the fault that breaks it is among these: who commits behind its
+effects repeats them where the coordinator has not heard of the commit, and who commits before them loses them where it
+has.
 """
 
 from __future__ import annotations
@@ -15,11 +19,11 @@ from kept.verify.checkers import Anomaly
 from kept.verify.proxy import Api, Did, Direction, Hold, KafkaProxyBeside, Nth, Rule
 from kept.verify.scenarios import TITLES
 from kept.verify.trials.arena import Arena
-from kept.verify.trials.feeding import feed, mark_ends, sink_of
 from kept.verify.trials.lives import Life
 from kept.verify.trials.roles.processor import TOGETHER
 from kept.verify.trials.scenario import Control, Need, Scenario, Volume
 from kept.verify.trials.things import Thing
+from kept.verify.trials.work import own_work
 
 NAME = "coordinator-killed"
 SLOW = {"thinks": 0.01, "one_by_one": True}
@@ -31,21 +35,23 @@ ELECTED_AFTER = 4.0
 
 
 def play(arena: Arena, thing: Thing) -> None:
-    """Half of the commits are stopped before the coordinator has heard of them, half before its answer is heard."""
-    source = feed(arena, ends=False)
-    sink = sink_of(arena, source, thing)
+    """Half of the commits are stopped before the coordinator has heard of them, half before its answer is heard.
+
+    Each fault has records of its own: however long brokers take to come back, there is something left to commit.
+    """
+    work = own_work(arena, thing)
     proxy = arena.proxy()
 
     def start() -> Life:
-        return arena.start(thing, source.topic, bootstrap=proxy.bootstrap, options=sink.options())
+        return arena.start(thing, work.topic, bootstrap=proxy.bootstrap, options=work.sink.options())
 
     life = start()
     apis = IN_TRANSACTIONS if thing.guarantee == ExactlyOnce.word else PLAINLY
-    for number, moment in enumerate(arena.moments()):
-        life.wait(lambda: sink.complete() or sink.how_much() >= moment, f"{moment} effects")  # noqa: B023
-        direction = Direction.REQUEST if number % 4 in (1, 2) else Direction.RESPONSE
+    for number, (moment, fed) in enumerate(moments(arena)):
+        work.feed(fed)
+        arena.wait_effects(life, work.sink, moment)
+        direction, with_it = fault_of(number, thing.guarantee)
         coordinator = _caught(proxy, life, apis[number // 2 % len(apis)], direction)
-        with_it = number % 2 == 1
         with arena.fault(f"broker {coordinator} was killed during a commit{', and the processor' * with_it}"):
             arena.cluster.broker(coordinator).kill()
             if with_it:
@@ -53,13 +59,31 @@ def play(arena: Arena, thing: Thing) -> None:
                 life = start()
             arena.linger(lambda: False, ELECTED_AFTER)
             arena.cluster.broker(coordinator).start()
-        arena.wait(
-            lambda: all(len(part.in_sync) == 3 for part in arena.topics.describe(source.topic).partitions),
-            "all three copies are in sync",
-        )
-    mark_ends(arena, source)
-    arena.finish_when_complete(sink, life)
-    sink.audit()
+            # Of the fault's time: who has done all its records meanwhile stands still, and has not stalled.
+            arena.wait(
+                lambda: all(len(part.in_sync) == 3 for part in arena.topics.describe(work.topic).partitions),
+                "all three copies are in sync",
+            )
+    work.feed_rest()
+    arena.finish_when_complete(work.sink, life)
+    work.sink.audit()
+
+
+def moments(arena: Arena) -> list[tuple[int, int]]:
+    """For each fault, the number of effects at which it strikes, and of records that are there by then."""
+    portion = arena.volume.records // arena.volume.faults
+    starts = [portion * number for number in range(arena.volume.faults)]
+    return [(start + arena.dice.randrange(portion // 8, portion // 2), start + portion) for start in starts]
+
+
+def fault_of(number: int, word: str) -> tuple[Direction, bool]:
+    """Which way a commit is stopped, and whether the processor dies with the coordinator: four faults are all there
+    are, and each meets all of them; who commits first, in another order.
+    """
+    unheard = number % 4 in (1, 2)
+    if word == AtMostOnce.word:
+        unheard = not unheard
+    return Direction.REQUEST if unheard else Direction.RESPONSE, number % 2 == 1
 
 
 def _caught(proxy: KafkaProxyBeside, life: Life, api: Api, direction: Direction) -> int:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from kept.guarantees import AtLeastOnce, AtMostOnce, ExactlyOnce
 from kept.verify.checkers import Anomaly
-from kept.verify.proxy import Api, Direction, Drop, Rule
+from kept.verify.proxy import Api, Armed, Direction, Drop, KafkaProxyBeside, Rule
 from kept.verify.scenarios import TITLES
 from kept.verify.trials.arena import Arena
 from kept.verify.trials.auditing import audit_topic
+from kept.verify.trials.lives import Life
 from kept.verify.trials.scenario import Control, Need, Scenario, Volume
 from kept.verify.trials.things import Setting, Thing
 
@@ -26,22 +27,43 @@ program begins no more while so many are under way.
 
 
 def play(arena: Arena, thing: Thing) -> None:
-    """The answers are dropped first, so that the records are there; then the requests, so that they are not."""
+    """The answers are dropped first, so that the records are there; then the requests, so that they are not.
+
+    A long outage is one for both: the requests are dropped, too, once an answer was.
+    """
     topic = arena.topic()
     proxy = arena.proxy()
-    away = int(thing.settings[GIVES_UP]) / 1000 + LONGER
+    away = away_from(thing)
     quick: dict[str, Setting] = {"client.id": arena.name, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100}
     life = arena.start(thing, topic, bootstrap=proxy.bootstrap, settings=quick, per_second=PER_SECOND)
     for number, moment in enumerate(arena.moments(1 if away > LONG else None)):
         life.wait_begun(moment)
-        direction = Direction.REQUEST if number % 2 else Direction.RESPONSE
-        with arena.fault(f"every {direction.value} was dropped for {away:.0f} s"):
-            dropping = proxy.add(Rule(Api.PRODUCE, direction, Drop(), client=arena.name))
-            life.wait(lambda: dropping.caught > 0, "something is under way")  # noqa: B023 - it is waited for here
+        dropped = dropped_in(number, away)
+        with arena.fault(f"every {' and '.join(each.value for each in dropped)} was dropped for {away:.0f} s"):
+            rules = [_dropping(arena, proxy, life, direction) for direction in dropped]
             arena.linger(lambda: False, away)
-            proxy.remove(dropping)
+            for rule in rules:
+                proxy.remove(rule)
     arena.finish(life)
     audit_topic(arena, topic)
+
+
+def away_from(thing: Thing) -> float:
+    """Seconds in which nobody answers it: longer than it waits."""
+    return int(thing.settings[GIVES_UP]) / 1000 + LONGER
+
+
+def dropped_in(number: int, away: float) -> tuple[Direction, ...]:
+    """What is dropped in an outage of so many seconds, one after the other."""
+    both = (Direction.RESPONSE, Direction.REQUEST)
+    return both if away > LONG else (both[number % 2],)
+
+
+def _dropping(arena: Arena, proxy: KafkaProxyBeside, life: Life, direction: Direction) -> Armed:
+    """A rule that has dropped something already."""
+    rule = proxy.add(Rule(Api.PRODUCE, direction, Drop(), client=arena.name))
+    life.wait(lambda: rule.caught > 0, f"a {direction.value} is under way")
+    return rule
 
 
 AT_LEAST = Thing(

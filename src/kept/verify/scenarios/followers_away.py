@@ -15,15 +15,14 @@ WEAK = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
 ALONE = 6.0
 """Seconds: the followers are taken for dead after three, and the leader goes on without them, or refuses to."""
 ELECTED_WITHIN = 15.0
-PER_SECOND = 80
+PER_SECOND = 50
 """To be cut off, and all that follows, takes half a minute: the workload has to last for two of them."""
 
 
 def play(arena: Arena, thing: Thing) -> None:
     topic = arena.topic(1, AtMostOnce(), **WEAK) if thing.options.get("weak") else arena.topic(1)
     life = arena.start(thing, topic, per_second=PER_SECOND)
-    for moment in arena.moments():
-        life.wait_begun(moment)
+    for _ in arena.moments_of(life):
         _cut_off(arena, topic)
     arena.finish(life)
     audit_topic(arena, topic)
@@ -68,7 +67,7 @@ SCENARIO = Scenario(
     play=play,
     full=Volume(5_600, 2),
     smoke=Volume(2_000, 1),
-    at_risk=8 * PER_SECOND,
+    at_risk=10 * PER_SECOND,
     patience=60.0,
     needs=frozenset({Need.BROKERS}),
 )

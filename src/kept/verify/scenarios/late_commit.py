@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import takewhile
+
 from kept.guarantees import ExactlyOnce
 from kept.verify.checkers import Anomaly
-from kept.verify.proxy import Api, Direction, HoldAndReset, KafkaProxyBeside, Nth, Rule
+from kept.verify.proxy import Api, Did, Direction, HoldAndReset, KafkaProxyBeside, Nth, Rule, Sighting
 from kept.verify.scenarios import TITLES
 from kept.verify.trials.arena import Arena
 from kept.verify.trials.auditing import audit_topic
@@ -34,17 +37,20 @@ def _hold_an_end(arena: Arena, proxy: KafkaProxyBeside, life: Life) -> None:
     with arena.fault("the end of a transaction was held back, and released into the next one"):
         life.wait(lambda: late.caught > 0, "a transaction ends")
         proxy.remove(late)
-        begun = life.begun
-        life.wait(lambda: life.begun > begun, "the next transaction has begun")
-        sent = _sent(arena, proxy)
-        life.wait(lambda: _sent(arena, proxy) > sent, "it has sent something")
+        life.wait(lambda: sent_since(proxy.log, arena.name), "the next transaction has sent something")
         late.release()
         late.wait_answered()
 
 
-def _sent(arena: Arena, proxy: KafkaProxyBeside) -> int:
-    answers = (Api.PRODUCE, arena.name, Direction.RESPONSE)
-    return len([line for line in proxy.log if (line.kind, line.client, line.direction) == answers])
+def sent_since(log: Sequence[Sighting], client: str) -> bool:
+    """Did a client have an answer for records since its end was held? Those of its transaction had come before.
+
+    By the order of the proxy's log: whoever looks at a clock, or at how far the client is, may look too late, when the
+    next transaction is at its end, too.
+    """
+    since = takewhile(lambda line: (line.client, line.did) != (client, Did.HELD_AND_RESET), reversed(log))
+    answers = (Api.PRODUCE, client, Direction.RESPONSE)
+    return any((line.kind, line.client, line.direction) == answers for line in since)
 
 
 # What the late end alone does: it commits the first half of the next transaction, which is torn then, or was said to be

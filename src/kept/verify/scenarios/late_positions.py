@@ -28,7 +28,7 @@ def play(arena: Arena, thing: Thing) -> None:
 
     life = start()
     for moment in arena.moments():
-        life.wait(lambda: sink.complete() or sink.how_much() >= moment, f"{moment} effects")  # noqa: B023
+        arena.wait_effects(life, sink, moment)
         _hold_positions(arena, proxy, life)
         life = start()
     arena.finish_when_complete(sink, life)

@@ -15,6 +15,8 @@ NAME = "lost-acknowledgement"
 PER_SECOND = 800
 LASTS = 40
 """Seconds of a large workload, which is sent quicker: a small one would be over before its faults."""
+TOGETHER = 200
+"""Records of a transaction, each with a client of its own: in smaller ones a large workload takes many minutes."""
 QUICK = {"linger.ms": 1, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100}
 
 
@@ -36,6 +38,9 @@ def producer(word: str, words: str, **settings: str | bool) -> Thing:
     return Thing(f"kept.Producer, {words}", "producer", word, settings)
 
 
+IN_TRANSACTIONS = Thing(
+    f"kept.Producer, exactly-once, transactions of {TOGETHER}", "producer", ExactlyOnce.word, {}, {"together": TOGETHER}
+)
 WITHOUT = Control(
     producer(AtLeastOnce.word, "at-least-once with enable.idempotence=false", **{"enable.idempotence": False}),
     frozenset({Anomaly.DUPLICATED}),
@@ -47,7 +52,7 @@ SCENARIO = Scenario(
     things={
         AtMostOnce.word: producer(AtMostOnce.word, "at-most-once"),
         AtLeastOnce.word: producer(AtLeastOnce.word, "at-least-once"),
-        ExactlyOnce.word: producer(ExactlyOnce.word, "exactly-once, transactions of 50"),
+        ExactlyOnce.word: IN_TRANSACTIONS,
     },
     controls=dict.fromkeys((AtMostOnce.word, AtLeastOnce.word, ExactlyOnce.word), WITHOUT),
     play=play,

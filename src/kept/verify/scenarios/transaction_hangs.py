@@ -37,7 +37,7 @@ def play(arena: Arena, thing: Thing) -> None:
     part = arena.volume.records // 2
     work.feed(part)
     life = arena.start(thing, source.topic, options=work.sink.options())
-    life.wait(lambda: work.sink.how_much() >= part // 2, f"{part // 2} effects")
+    arena.wait_effects(life, work.sink, part // 2)
     culprit = f"{arena.name}-stranger"
     stranger = _leave_open(arena, source, culprit)
     work.feed(arena.volume.records)

@@ -7,6 +7,7 @@ from kept.verify.checkers import Anomaly
 from kept.verify.scenarios import TITLES
 from kept.verify.trials.arena import Arena
 from kept.verify.trials.auditing import audit_topic
+from kept.verify.trials.lives import Life
 from kept.verify.trials.scenario import Control, Scenario, Volume
 from kept.verify.trials.things import Thing
 
@@ -23,12 +24,21 @@ def play(arena: Arena, thing: Thing) -> None:
     life = arena.start(thing, topic, settings={"transaction.timeout.ms": TIMES_OUT})
     for moment in arena.moments():
         life.wait_begun(moment)
+        _wait_inside(life)
         with arena.fault(f"the program slept for {SLEEPS:.0f} s inside a transaction that times out after 3"):
             life.pause()
             arena.linger(lambda: False, SLEEPS)
             life.resume()
     arena.finish(life)
     audit_topic(arena, topic)
+
+
+def _wait_inside(life: Life) -> None:
+    """Until a part has arrived of a transaction. One that was only begun may have nothing at the coordinator yet: it
+    would sleep before its transaction, and nobody would abort anything.
+    """
+    before = life.done
+    life.wait(lambda: life.done != before, "a part of a transaction has arrived")
 
 
 SWALLOWS = Control(
@@ -50,6 +60,6 @@ SCENARIO = Scenario(
     controls={ExactlyOnce.word: SWALLOWS},
     play=play,
     full=Volume(3_000, 5),
-    smoke=Volume(750, 1),
+    smoke=Volume(750, 2),
     tells={ExactlyOnce.word: "TransactionAborted"},
 )

@@ -33,13 +33,12 @@ def play(arena: Arena, thing: Thing) -> None:
     arena.fed(fill(arena, source.topic, keyed(arena.values(), apart=thing.guarantee == AtMostOnce.word)))
     sink = TableSink(arena, source)
     sleeper = arena.start(thing, source.topic, options=sink.options())
-    part = arena.moments(1)[0]
-    sleeper.wait(lambda: sink.how_much() >= part, f"{part} effects")
+    arena.wait_effects(sleeper, sink, arena.moments(1)[0])
     with arena.fault("a consumer slept (SIGSTOP) past its session, and another one took its partitions"):
         sleeper.pause()
         before = sink.how_much()
         successor = arena.start(thing, source.topic, options=sink.options())
-        successor.wait(lambda: sink.how_much() >= before + TAKEN_OVER, "the successor does its work", within=120.0)
+        arena.wait_effects(successor, sink, before + TAKEN_OVER)
         sleeper.resume()
     mark_ends(arena, source)
     arena.finish_when_complete(sink, successor, may_end=(DONE, FENCED))

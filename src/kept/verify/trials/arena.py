@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 from kept.admin.topics import Topics
-from kept.errors import FixConfiguration, TryAgain
-from kept.guarantees import ExactlyOnce, Guarantee
+from kept.errors import FixConfiguration, KeptError, TryAgain
+from kept.guarantees import CARRIER, ExactlyOnce, Guarantee
 from kept.local import Cluster
 from kept.producer import Receipt
 from kept.verify.history import Begun, Fate, Fault, Recorder, Settled, Unfinished
@@ -22,7 +22,7 @@ from kept.verify.proxy.service import FrameProxy
 from kept.verify.scenes.ledger import create_database, drop_database
 from kept.verify.trials.elsewhere import Elsewhere
 from kept.verify.trials.heard import heard_by_all
-from kept.verify.trials.lives import Life
+from kept.verify.trials.lives import STARTS_WITHIN, WITHIN, Life
 from kept.verify.trials.scenario import Volume
 from kept.verify.trials.things import Setting, Task, Thing
 from kept.verify.trials.worker import DONE
@@ -31,7 +31,8 @@ from kept.verify.workload import Value, Workload
 Used = TypeVar("Used")
 PREFIX = "kept-verify-"
 """Of all topics and groups that a trial makes."""
-PATIENCE = 120.0
+PATIENCE = 300.0
+"""With nothing done: what is given up after it is violated, and a slow machine must not be taken for that."""
 ENDS_WITHIN = 30.0
 STEPS = 0.1
 LOOKS_AGAIN = 0.02
@@ -50,6 +51,12 @@ class Sink(Protocol):
         """It grows while anything goes on."""
 
 
+def effects_in(sink: Sink) -> int:
+    """How many are there now."""
+    sink.complete()  # a sink of records has read them then
+    return sink.how_much()
+
+
 class Arena:
     """Everything a scenario plays with. `with` ends what is still running, and mends the cluster."""
 
@@ -63,7 +70,7 @@ class Arena:
         lasting: bool = True,
         prefix: str = PREFIX,
     ) -> None:
-        """`lasting=False`: the cluster goes down after the run, and need not be mended for who comes next."""
+        """`lasting=False`: the cluster goes down after the run, and need not be left as it was."""
         self.lasting = lasting
         self.cluster = cluster
         self.folder = folder
@@ -78,13 +85,13 @@ class Arena:
         self._lives: list[Life] = []
         self._names: list[str] = []
         self._undo = ExitStack()
+        self._interrupted = False
 
     def topic(self, partitions: int = 3, guarantee: Guarantee = SOUND, **overrides: object) -> str:
         """A new topic; only a control has one that is not fit for every guarantee."""
         name = f"{self.name}-{len(self._names)}"
         self._names.append(name)
-        if self.lasting:
-            self._undo.callback(self._delete_topic, name)  # before: who is interrupted here has it all the same
+        self._undo.callback(self._delete_topic, name)  # before: who is interrupted here has it all the same
         self.topics.create(name, partitions, guarantee, {**APPENDED, **overrides})
         self.wait(lambda: heard_by_all(self.cluster.bootstrap, name), f"every broker has heard of {name}")
         return name
@@ -172,10 +179,14 @@ class Arena:
             time.sleep(STEPS)
         return True
 
-    def wait(self, condition: Callable[[], bool], awaited: str, within: float = 60.0) -> None:
+    def wait(self, condition: Callable[[], bool], awaited: str, within: float = WITHIN) -> None:
         """Wait for something that the trial needs; without it the trial shows nothing."""
         if not self.linger(condition, within):
             raise TryAgain(f"not within {within:.0f} s: {awaited}", way_out="run it again on a quieter machine")
+
+    def wait_effects(self, life: Life, sink: Sink, effects: int) -> None:
+        """Until so many are in its sink, for as long as more and more are."""
+        life.wait(lambda: effects_in(sink) >= effects, f"{effects} effects", STARTS_WITHIN, lambda: effects_in(sink))
 
     def linger(self, condition: Callable[[], bool], within: float) -> bool:
         """Wait for something that may not come; whether it did."""
@@ -224,6 +235,17 @@ class Arena:
             self.volume.records // 10 + stretch * n + self.dice.randrange(max(1, stretch // 2)) for n in range(count)
         ]
 
+    def moments_of(self, life: Life) -> Iterator[int]:
+        """The same, each when a life has begun so many. One that has done all its work before the last of them was
+        struck often enough by half of them: how many did strike is in the report, and bounds what they may cost.
+        """
+        moments = self.moments()
+        for number, moment in enumerate(moments):
+            if 0 < number >= len(moments) // 2 and life.end(0) == DONE:
+                return
+            life.wait_begun(moment)
+            yield moment
+
     def __enter__(self) -> Arena:
         return self
 
@@ -231,16 +253,22 @@ class Arena:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Processes first: they use what is taken away then."""
-        interrupted = kind is not None and not issubclass(kind, Exception)
+        self._interrupted = kind is not None and not issubclass(kind, Exception)
         try:
             with self.recorder:
                 for life in self._lives:
                     life.kill()
-                if self.lasting or not interrupted:
+                if self.lasting or not self._interrupted:
                     self.cluster.up()
         finally:
             self._undo.__exit__(kind, error, trace)
 
     def _delete_topic(self, name: str) -> None:
-        with suppress(FixConfiguration):  # it was never made
-            self.topics.delete(name)
+        """And what a pipeline has made beside it. In a cluster that goes, too: brokers that have gathered hundreds of
+        partitions start ever slower. But there one that is left is no doubt about a trial, and nobody waits for it.
+        """
+        if self._interrupted and not self.lasting:
+            return
+        for each in (name, f"{CARRIER}.{name}"):
+            with suppress(FixConfiguration if self.lasting else KeptError):  # it was never made, or stays
+                self.topics.delete(each)

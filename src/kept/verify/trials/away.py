@@ -23,10 +23,9 @@ from kept.guarantees import AtLeastOnce, ExactlyOnce, only_asks
 from kept.local.ports import BROKERS
 from kept.verify.checkers import Anomaly
 from kept.verify.history import Begun, Shortened
-from kept.verify.trials.arena import APPENDED, SOUND, Arena
+from kept.verify.trials.arena import APPENDED, SOUND, Arena, effects_in
 from kept.verify.trials.expiring import delete_position
-from kept.verify.trials.feeding import Source, TableSink, TopicSink, feed, fill, mark_ends, put_marks, sink_of
-from kept.verify.trials.lives import STARTS_WITHIN
+from kept.verify.trials.feeding import Source, feed, fill, mark_ends, put_marks, sink_of
 from kept.verify.trials.plain_reading import bounds_of
 from kept.verify.trials.scenario import Control
 from kept.verify.trials.things import PIPELINE, Thing
@@ -84,10 +83,10 @@ def play_while_away(
     sink = sink_of(arena, source, thing)
     part = arena.moments(1)[0]
     first = arena.start(thing, source.topic, options=sink.options())
-    first.wait(lambda: _seen(sink) >= part, f"{part} effects", STARTS_WITHIN)
+    arena.wait_effects(first, sink, part)
     first.ask_to_end()
     arena.finish(first)
-    if _seen(sink) >= arena.volume.records:
+    if effects_in(sink) >= arena.volume.records:
         raise TryAgain("it had read everything before anything happened", way_out="run it with more records")
     arena.struck(happens(Left(arena, source, group_of(arena, thing), _carrier(source, thing))))
     mark(arena, source)
@@ -155,11 +154,6 @@ def mark_for_nobody(arena: Arena, source: Source) -> None:
     now = arena.recorder.now()
     arena.recorder.write_all(Begun(mark, now) for mark in source.marks)
     put_marks(arena, source)
-
-
-def _seen(sink: TableSink | TopicSink) -> int:
-    sink.complete()  # a sink of records has read them then
-    return sink.how_much()
 
 
 def progress_moved(left: Left) -> str:

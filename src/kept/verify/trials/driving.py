@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -17,9 +18,10 @@ from kept.verify.checkers import Anomaly
 from kept.verify.trials.arena import Arena
 from kept.verify.trials.dying import die_again_and_again
 from kept.verify.trials.lives import STARTS_WITHIN, Life
+from kept.verify.trials.plain_reading import everything_in
 from kept.verify.trials.roles.perils import mark_of, refusal_of
 from kept.verify.trials.scenario import Control
-from kept.verify.trials.things import CHECKPOINT, PIPELINE, Thing
+from kept.verify.trials.things import BATCHES, CHECKPOINT, PIPELINE, Thing
 from kept.verify.trials.users import UserWork
 from kept.verify.trials.work import Work, own_work
 from kept.verify.trials.worker import DONE, FAILED, FENCED, STOPPED
@@ -28,6 +30,8 @@ WORDS = (AtMostOnce.word, AtLeastOnce.word, ExactlyOnce.word)
 INTO_KAFKA = {"into_kafka": True}
 GOES_WITHIN = 15.0
 BACKUP = "backup"
+DEEP = (0.5, 0.75)
+"""Parts of what a task reads. Not to its very end: shares are not all the same, and the next task is not far then."""
 
 
 def into_postgres(word: str) -> Thing:
@@ -149,13 +153,14 @@ def checkpoint_restored(arena: Arena, thing: Thing) -> None:
 
 
 def input_cut_short(arena: Arena, thing: Thing) -> None:
-    """The record at which the plan fails is in the middle of a batch; somebody mends the plan and starts it again.
+    """The record at which the plan fails is deep in its task; somebody mends the plan and starts it again.
 
+    Before it, there have to be rows that are in the sink already: of a task that fails at its first row nothing is.
     Whatever ends a driver ends it with the same code: only its own words show that it came to that record.
     """
     work = work_of(arena, thing)
     work.feed_rest()
-    (unbearable,) = _chosen(arena, work, 1)
+    unbearable = _deep_one(arena, work)
     life = _started(arena, thing, work, fails_at=unbearable)
     arena.finish_when_complete(work.sink, life, may_end=(FAILED,))  # it is given up by what comes, not by the clock
     if doubts := why_not_failed_at(unbearable, life.said):
@@ -192,6 +197,29 @@ def _finished(arena: Arena, work: Work, life: Life) -> None:
 def _chosen(arena: Arena, work: Work, count: int) -> list[str]:
     """Records that the seed names."""
     return one_of_each(work.texts(), arena.moments(count))
+
+
+def _deep_one(arena: Arena, work: Work) -> str:
+    """A record that the seed names, or the next one behind it that is deep in its task; any, where none is."""
+    (number,) = arena.moments(1)
+    texts = work.texts()
+    there = everything_in(arena.cluster.bootstrap, work.topic)
+    places = [((one.value or b"").decode(errors="replace"), one.partition, one.offset) for one in there]
+    deep = deep_in_their_tasks(places, arena.volume.records // BATCHES)
+    return next((text for text in (*texts[number:], *texts[:number]) if text in deep), texts[number])
+
+
+def deep_in_their_tasks(places: Sequence[tuple[str, int, int]], per_batch: int) -> set[str]:
+    """The texts that stand only at places, of a partition and an offset, which come late in their tasks.
+
+    Spark gives each partition a share of a batch by its size, rounded down, and a task reads such a share.
+    """
+    sizes = Counter(partition for _, partition, _ in places)
+    deep: dict[str, bool] = {}
+    for text, partition, offset in places:
+        share = max(1, per_batch * sizes[partition] // len(places))
+        deep[text] = deep.get(text, True) and DEEP[0] <= offset % share / share < DEEP[1]
+    return {text for text, is_deep in deep.items() if is_deep}
 
 
 def one_of_each(texts: Sequence[str], numbers: Iterable[int]) -> list[str]:

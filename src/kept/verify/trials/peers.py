@@ -44,7 +44,9 @@ PEERS = {
         {"producer": Program("confluent-kafka, default settings", "raw_producer")},
         {
             "producer": Program(
-                "confluent-kafka, transactions as its documentation shows", "one_for_all", frozenset({"thinks"})
+                "confluent-kafka, transactions as its documentation shows",
+                "one_for_all",
+                frozenset({"thinks", "together"}),
             )
         },
     ),

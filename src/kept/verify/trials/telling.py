@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from kept.errors import KeptError, NotPersisted, TransactionAborted, TryAgain
@@ -18,6 +18,12 @@ DONE_SO_FAR = "records done: "
 def say_at_work() -> None:
     """The first record is in hand: whoever watches may take it for a member of its group, and a deaf one no more."""
     print(f"{DONE_SO_FAR}1", flush=True)
+
+
+def say_sent(values: Sequence[Value]) -> None:
+    """These have arrived, in a transaction that is open and thinks: whoever watches may strike now."""
+    for last in values[-1:]:
+        print(f"{DONE_SO_FAR}{last.number + 1}", flush=True)
 
 
 class Notes:

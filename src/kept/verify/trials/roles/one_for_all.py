@@ -1,7 +1,7 @@
 """confluent-kafka's transactions as its documentation shows them: one producer for all of them, retried on an abort.
 
 One whose end is not known is not done again: that would repeat it, whatever the network has done.
-With the option `swallows` an error is taken for a nuisance, and the transaction for done.
+With the option `swallows` an error is taken for a nuisance, and the transaction for done; `together`: its records.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from confluent_kafka import Producer as Client
 from kept.errors import OutcomeUnknown, TransactionAborted
 from kept.verify.history import Fate
 from kept.verify.trials.pacing import chunks
-from kept.verify.trials.telling import Notes
+from kept.verify.trials.telling import Notes, say_sent
 from kept.verify.trials.things import Task
 from kept.verify.workload import Payload, Value
 
@@ -25,7 +25,7 @@ WITHIN = 60.0
 def play(task: Task) -> None:
     notes = Notes(task.history)
     client = _client(task)
-    for number, chunk in enumerate(chunks(task, TOGETHER)):
+    for number, chunk in enumerate(chunks(task, task.options.get("together", TOGETHER))):
         for attempt in range(5):
             name = f"{task.sender}-{task.life}.{number}.{attempt}"
             notes.begin(chunk, name)
@@ -56,6 +56,7 @@ def _transaction(client: Client, task: Task, chunk: list[Value], name: str) -> N
         for value in part:
             client.produce(task.topic, str(Payload(str(value), name)), value.key)
         client.flush(WITHIN)
+        say_sent(part)
         time.sleep(task.options.get("thinks", 0.0) / 2)
     client.commit_transaction(WITHIN)
 

@@ -1,7 +1,7 @@
 """kept.Producer under a guarantee: plain sends, or under exactly-once transactions that are done again when aborted.
 
 The options: `thinks`, seconds inside each transaction; `retries`, to send again what is not known to be persisted;
-`window`, how many may be under way before it begins more.
+`window`, how many may be under way before it begins more; `together`, records of a transaction.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kept.guarantees.levels import parse
 from kept.producer import Delivery, Producer
 from kept.verify.history import Fate
 from kept.verify.trials.pacing import chunks
-from kept.verify.trials.telling import Notes, fate_of
+from kept.verify.trials.telling import Notes, fate_of, say_sent
 from kept.verify.trials.things import Task
 from kept.verify.workload import Payload, Value
 
@@ -59,7 +59,7 @@ def _settle(producer: Producer, task: Task, notes: Notes, under_way: deque[tuple
 
 def in_transactions(producer: Producer, task: Task, notes: Notes) -> None:
     """A chunk is a transaction; one that was certainly aborted is done again, one in doubt is not."""
-    for number, chunk in enumerate(chunks(task, TOGETHER)):
+    for number, chunk in enumerate(chunks(task, task.options.get("together", TOGETHER))):
         deadline = time.monotonic() + SETTLED_WITHIN
         attempt = 0
         while True:
@@ -89,4 +89,5 @@ def _send(producer: Producer, task: Task, chunk: list[Value], transaction: str) 
             producer.send(task.topic, str(Payload(str(value), transaction)), key=value.key)
         if thinks := task.options.get("thinks"):
             producer.flush()
+            say_sent(part)
             time.sleep(thinks / 2)

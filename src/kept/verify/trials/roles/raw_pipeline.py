@@ -123,6 +123,8 @@ def _reached(connection: psycopg.Connection[Any], partition: int) -> int:
 
 
 def _chunks(rows: Iterable[Any]) -> Iterator[list[Any]]:
+    """The first row alone: whoever fails soon has moved its progress by then, however few rows are in its range."""
     left = iter(rows)
+    yield from ([row] for row in islice(left, 1))
     while chunk := list(islice(left, CHUNK)):
         yield chunk

@@ -1,6 +1,7 @@
 """A program without an outbox: an idempotent producer, and a file that says how far its source was sent.
 
 After a restart it goes on from the file, as at-least-once programs do: what was sent since is sent again.
+The option `noted_every`: chunks between two notes in the file.
 """
 
 from __future__ import annotations
@@ -33,12 +34,13 @@ def play(task: Task) -> None:
             **task.settings,
         }
     )
+    every = task.options.get("noted_every", NOTED_EVERY)
     for number, chunk in enumerate(chunks(task, TOGETHER), start=1):
         sent = [value for value in chunk if value.number >= first]
         notes.begin(sent)
         for value in sent:
             client.produce(task.topic, str(value), value.key, on_delivery=partial(hear, notes, value))
-        if number % NOTED_EVERY == 0 and client.flush(FLUSHED_WITHIN) == 0 and sent:
+        if number % every == 0 and client.flush(FLUSHED_WITHIN) == 0 and sent:
             part = position.with_suffix(".part")
             part.write_text(str(chunk[-1].number + 1))
             part.replace(position)
