@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -175,6 +175,14 @@ class Pipeline:
                 "the transform keeps state, and does not always come to the same result (rand, uuid, first, "
                 "collect_list and the like): computed again after a crash, state and what was written would differ",
                 way_out="use functions whose result depends on the rows alone, or choose at-least-once",
+            )
+        keys: Sequence[str] = getattr(self._sink, "keys", ())
+        if shape.stateful and self._emit is Emit.CHANGES and keys and not getattr(self._sink, "upsert", False):
+            raise FixConfiguration(
+                f"the transform keeps state and lets out its changes, and {self._sink} keeps the first row of each "
+                f"{', '.join(keys)}: every later change of a result would be thrown away, and nobody told",
+                way_out='let a change take the place of what is there: upsert=True, in a file mode = "upsert"; or '
+                'leave the key out: every change is a row; or let out final results, with a watermark: emit = "final"',
             )
 
     def _topics(self, spark: SparkSession, looking: Looking, sink: DriverSink) -> list[str]:
