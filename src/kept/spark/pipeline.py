@@ -129,6 +129,7 @@ class Pipeline:
             self._sink.refuse_feeding_itself(topics, looking.cluster_id)
         if self._dead_letters is not None:
             refuse_going_round(self._dead_letters, topics, getattr(self._sink, "topic", None))
+        self._refuse_lost_progress(spark, sink, topics)
         # A topic that a pattern finds later belongs to the pipeline from its first record on.
         later = None if self._source.pattern is None else Start.BEGINNING
         positions = driver.be_born(topics, self._source.start, later=later)
@@ -149,6 +150,18 @@ class Pipeline:
             flush=True,
         )
         return shaped
+
+    def _refuse_lost_progress(self, spark: SparkSession, sink: DriverSink, topics: Sequence[str]) -> None:
+        """A birth at the beginning needs no such look: a checkpoint that has read on is a gap there, and stops.
+
+        So it is with a topic that a pattern has found later; while it was empty only the checkpoint knew of it.
+        """
+        if self._checkpoint is None or self._source.start is Start.BEGINNING:
+            return
+        unborn = [topic for topic in topics if sink.born(topic) is None]
+        found_later = self._source.pattern is not None and len(unborn) < len(topics)
+        if unborn and not found_later:
+            checkpoints.refuse_lost_progress(spark, self._checkpoint, self.name, unborn)
 
     def _in_batches(
         self, frame: DataFrame, source: DataFrame, shape: plans.Shape, sink: DriverSink
