@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 
 import kept
-from kept.errors import ProgressMoved
+from kept.errors import FixConfiguration, ProgressMoved
 from kept.guarantees import Guarantee
 from kept.local import Cluster
 from kept.spark import Emit, Every, KafkaSource
@@ -72,6 +72,24 @@ def test_an_aggregation_is_upserted(
     assert table.staging() == []
     said = capsys.readouterr().out
     assert "batch mode (the whole micro-batch at once, because of Aggregate; state in the checkpoint)" in said
+
+
+def test_changes_into_a_table_that_keeps_the_first_row_of_a_key_are_refused(
+    cluster: Cluster, topic: str, table: Groups, exactly: Guarantee, spark: SparkSession, checkpoint: Path
+) -> None:
+    """Each group would stay at its count of the first batch. Who follows the ways out comes to the true counts."""
+    source = KafkaSource(cluster.bootstrap, topic, max_per_batch=45)
+    more = {"transform": counted, "checkpoint": str(checkpoint), "source": source}
+    first_stays = kept.PostgresSink(table.dsn, "groups", key="k")
+    fill(cluster, topic, 90)
+    with pytest.raises(FixConfiguration, match="watermark") as final:
+        pipeline(cluster, topic, first_stays, exactly, spark, **more).run()
+    assert 'emit = "changes" (into a table with mode = "upsert", or no key)' in final.value.way_out
+    with pytest.raises(FixConfiguration, match="keeps the first row of each k") as refused:
+        pipeline(cluster, topic, first_stays, exactly, spark, **more, **CHANGES).run()
+    assert "upsert=True" in refused.value.way_out
+    pipeline(cluster, topic, table.sink, exactly, spark, **more, **CHANGES).run()
+    assert table.held() == groups(90)
 
 
 @pytest.mark.parametrize("word", WORDS)

@@ -9,15 +9,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 import kept
 from kept.admin.topics import Topics
 from kept.local import Cluster
 from kept.pipelines.telling import BatchDone
+from kept.spark import KafkaSink, kafka_topics
+from kept.spark.kafka_records import Shape
+from kept.spark.kafka_sink import KafkaDriver
+from kept.verify.proxy import beside
 from tests.conftest import Eventually
 from tests.spark.drivers import Order, gone_on
-from tests.spark.things import each_once, fill
+from tests.spark.test_upkeep import Piped
+from tests.spark.things import OutKafka, each_once, fill
 
 COUNT, PER_BATCH = 3000, 300
 BROKER_DIES, DATABASE_DIES = 600, 1800
@@ -72,3 +78,30 @@ def test_pipelines_outlive_the_leader_of_a_partition_and_the_database(
     for order in orders:
         held = order.out.held()
         assert each_once(COUNT) == held if word == "exactly-once" else each_once(COUNT) <= held
+
+
+def test_a_driver_waits_for_brokers_that_are_away_when_a_batch_begins(
+    cluster: Cluster, topic: str, into_kafka: OutKafka, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As its tasks do: only the sink's brokers are away, and nobody has begun to write."""
+    look, away = kafka_topics.refuse_missing_topic, list[kept.TryAgain]()
+
+    def looked(admin: AdminClient, topic: str) -> None:
+        try:
+            look(admin, topic)
+        except kept.TryAgain as error:
+            away.append(error)
+            raise
+
+    monkeypatch.setattr(kafka_topics, "CONNECTS_WITHIN", 1.0)
+    monkeypatch.setattr(kafka_topics, "refuse_missing_topic", looked)
+    with beside(cluster) as proxy:
+        piped = Piped(into_kafka.name, cluster, topic, KafkaSink(proxy.bootstrap, into_kafka.topic))
+        with piped.driver() as (driver, _), ThreadPoolExecutor(1) as pool:
+            assert isinstance(driver, KafkaDriver)
+            driver._shape = Shape(("value",), into_kafka.topic)
+            proxy.cut()
+            waiting = pool.submit(driver.for_tasks)
+            eventually(lambda: away, "it has met nobody")
+            proxy.mend()
+            waiting.result(60)

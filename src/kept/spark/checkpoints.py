@@ -6,10 +6,11 @@ Read as Spark reads it, on whatever file system it is.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from kept.errors import FixConfiguration, ProgressMoved
+from kept.errors import FixConfiguration, ProgressLost, ProgressMoved
 from kept.pipelines import checkpoints
 from kept.progress import BatchRecord
 
@@ -41,6 +42,25 @@ def standing(spark: SparkSession, checkpoint: str) -> checkpoints.Checkpoint | N
             if files.exists(path):
                 files.copyToLocalFile(False, path, jvm.org.apache.hadoop.fs.Path(f"file://{copy}", name), True)
         return checkpoints.read(copy)
+
+
+def refuse_lost_progress(spark: SparkSession, checkpoint: str, pipeline: str, unborn: Sequence[str]) -> None:
+    """Births come before the checkpoint: topics that only the checkpoint knows were read into another sink, or this one
+    has lost their progress.
+
+    Born now, at the end or at a time, they would count as done up to there, with all that the checkpoint left unread.
+    """
+    found = standing(spark, checkpoint)
+    begun = {topic for topic, _ in found.restart} if found is not None else set()
+    lost = [topic for topic in unborn if topic in begun]
+    if lost:
+        raise ProgressLost(
+            f"the checkpoint {checkpoint} has begun to read {', '.join(lost)}, and the sink knows of no progress of "
+            f"{pipeline!r} there: it was deleted, the sink was restored from before the pipeline began, or it is "
+            "another sink or another name. Begun anew by start, what the checkpoint left unread would count as done",
+            way_out="restore the progress in the sink, or give the pipeline the name that it had; or, to begin anew "
+            "by start, move the checkpoint away: what lies before is then not read",
+        )
 
 
 def refuse_lost_state(found: str | None, checkpoint: str, last: BatchRecord | None) -> None:

@@ -184,6 +184,7 @@ class _Attempt:
 
     def __init__(self, means: Means, rows: int) -> None:
         self._means = means
+        self._rows = rows
         settings = means.transactions(rows)
         self._transaction = Transaction(settings, KNOWN, partial(fenced_client, settings, PREPARED_WITHIN))
         self._begun = False
@@ -209,7 +210,7 @@ class _Attempt:
         self._transaction.commit(positions, progress.group_metadata)
         self._begun = False
         if isinstance(guarantee, AtMostOnce):
-            with at_most_once():
+            with at_most_once(self._rows):
                 self._send_apart(outputs)
 
     def refusal(self) -> KeptError | None:

@@ -213,7 +213,7 @@ class KafkaDriver:
                 return taken
 
     def for_tasks(self) -> KafkaTasks:
-        self._refuse_made_anew()
+        _patiently(self._refuse_made_anew)  # as its tasks are: brokers may be away just when a batch begins
         return KafkaTasks(
             self._owner(),
             self._guarantee,

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -129,6 +129,7 @@ class Pipeline:
             self._sink.refuse_feeding_itself(topics, looking.cluster_id)
         if self._dead_letters is not None:
             refuse_going_round(self._dead_letters, topics, getattr(self._sink, "topic", None))
+        self._refuse_lost_progress(spark, sink, topics)
         # A topic that a pattern finds later belongs to the pipeline from its first record on.
         later = None if self._source.pattern is None else Start.BEGINNING
         positions = driver.be_born(topics, self._source.start, later=later)
@@ -149,6 +150,18 @@ class Pipeline:
             flush=True,
         )
         return shaped
+
+    def _refuse_lost_progress(self, spark: SparkSession, sink: DriverSink, topics: Sequence[str]) -> None:
+        """A birth at the beginning needs no such look: a checkpoint that has read on is a gap there, and stops.
+
+        So it is with a topic that a pattern has found later; while it was empty only the checkpoint knew of it.
+        """
+        if self._checkpoint is None or self._source.start is Start.BEGINNING:
+            return
+        unborn = [topic for topic in topics if sink.born(topic) is None]
+        found_later = self._source.pattern is not None and len(unborn) < len(topics)
+        if unborn and not found_later:
+            checkpoints.refuse_lost_progress(spark, self._checkpoint, self.name, unborn)
 
     def _in_batches(
         self, frame: DataFrame, source: DataFrame, shape: plans.Shape, sink: DriverSink
@@ -175,6 +188,14 @@ class Pipeline:
                 "the transform keeps state, and does not always come to the same result (rand, uuid, first, "
                 "collect_list and the like): computed again after a crash, state and what was written would differ",
                 way_out="use functions whose result depends on the rows alone, or choose at-least-once",
+            )
+        keys: Sequence[str] = getattr(self._sink, "keys", ())
+        if shape.stateful and self._emit is Emit.CHANGES and keys and not getattr(self._sink, "upsert", False):
+            raise FixConfiguration(
+                f"the transform keeps state and lets out its changes, and {self._sink} keeps the first row of each "
+                f"{', '.join(keys)}: every later change of a result would be thrown away, and nobody told",
+                way_out='let a change take the place of what is there: upsert=True, in a file mode = "upsert"; or '
+                'leave the key out: every change is a row; or let out final results, with a watermark: emit = "final"',
             )
 
     def _topics(self, spark: SparkSession, looking: Looking, sink: DriverSink) -> list[str]:

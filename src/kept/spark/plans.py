@@ -208,8 +208,8 @@ def refuse_unsupported(frame: DataFrame, emit: Emit) -> None:
     except AnalysisException as error:
         raise FixConfiguration(
             f"Spark cannot run this transform as a stream: {str(error).splitlines()[0]}",
-            way_out="change the transform (an aggregation that is let out once needs withWatermark), "
-            'or choose what it lets out: emit=Emit.CHANGES or Emit.FINAL, in a file emit = "changes" or "final"',
+            way_out="change the transform (an aggregation that is let out once needs withWatermark), or choose what it "
+            'lets out: emit = "changes" (into a table with mode = "upsert", or no key), Emit.CHANGES; or "final"',
         ) from error
 
 

@@ -117,7 +117,7 @@ class PostgresBatches:
         attempt = _Attempt(batch, assignments)
         if isinstance(self._guarantee, AtMostOnce):
             if self._record(attempt):
-                with at_most_once():
+                with at_most_once(sum(each.rows for each in staged)):
                     self._take_apart(staged, letters)
             else:
                 tell_lost(batch, staged)

@@ -19,7 +19,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from kept.consumer.dead_letters import DeadLetter
-from kept.errors import FixConfiguration
+from kept.errors import FixConfiguration, OutcomeUnknown
 from kept.guarantees import AtLeastOnce, AtMostOnce, Guarantee
 from kept.progress import Batch, BatchRecord, Progress, Range
 from kept.spark.dead_letters import DeadLetterPlace, DeadLetterTable, Letters, refuse_elsewhere, stored
@@ -29,7 +29,7 @@ from kept.spark.postgres_batches import PostgresBatches, PostgresStaging
 from kept.spark.postgres_table import Field, Fit, fitted
 from kept.spark.postgres_target import Target
 from kept.spark.sinks import Assignment, Done, Rows, Written
-from kept.spark.staging import Staged
+from kept.spark.staging import Staged, at_most_once
 from kept.stores import Birth, DeadLetters, Ownership, Part, PostgresProgress, Seed, Session
 from kept.stores import DeadLetter as StoredLetter
 from kept.stores import Sink as NotedSink
@@ -293,13 +293,22 @@ class PostgresPart:
         return self._written(chunk.recorded, rows, new, buried)
 
     def _progress_first(self, rows: Rows, wanted: Range) -> Written:
-        with self._store.chunk([wanted], self._sources, may_repeat=True) as chunk:
-            new = rows.at_or_above(chunk.drop_below[self._part])
-        if self._effect.target.upsert:
-            return self._unless_gone_on(chunk.recorded, rows, new)
-        with self._store.apart() as session:
-            buried = self._effect.apply(session, new)
-        return self._written(chunk.recorded, rows, new, buried)
+        """Rows that fail are not tried again: the next look would find them below progress, and call them done."""
+        try:
+            with self._store.chunk([wanted], self._sources, may_repeat=True) as chunk:
+                new = rows.at_or_above(chunk.drop_below[self._part])
+        except OutcomeUnknown as error:
+            log.warning("at most once: progress may have passed %d rows, unwritten then: %s", len(rows), error)
+            raise
+        written = self._none_written(chunk.recorded, rows, new)
+        with at_most_once(len(new)):
+            if self._effect.target.upsert:
+                written = self._unless_gone_on(chunk.recorded, rows, new)
+            else:
+                with self._store.apart() as session:
+                    buried = self._effect.apply(session, new)
+                written = self._written(chunk.recorded, rows, new, buried)
+        return written
 
     def _unless_gone_on(self, recorded: Mapping[Part, Progress], rows: Rows, new: Rows) -> Written:
         """Where progress stands still; a twin that went on has written values that these must not replace."""
@@ -310,9 +319,13 @@ class PostgresPart:
             buried = 0 if gone_on else self._effect.apply(chunk.connection, new)
         if gone_on:
             log.warning("at most once: %d rows below %s[%d]@%d were not written", len(new), *self._part, upto)
-            new = new.some(())
+            return self._none_written(recorded, rows, new)
         return self._written(recorded, rows, new, buried)
 
     def _written(self, recorded: Mapping[Part, Progress], rows: Rows, new: Rows, buried: int) -> Written:
         reached = recorded[self._part].position.next_offset
         return Written(reached, len(new) - buried, len(rows) - len(new), buried)
+
+    def _none_written(self, recorded: Mapping[Part, Progress], rows: Rows, new: Rows) -> Written:
+        """The new rows are lost: neither written nor there before."""
+        return replace(self._written(recorded, rows, new, 0), rows=0)

@@ -41,12 +41,20 @@ class StagingLost(TryAgain):
 
 
 @contextmanager
-def at_most_once() -> Iterator[None]:
-    """Rows whose batch is recorded already: a store that is away now is their loss, and told as that."""
+def at_most_once(rows: int) -> Iterator[None]:
+    """Rows that progress has passed already: a store that is away now is their loss, and told as that.
+
+    What ends the pipeline here says so, too: a restart begins behind these rows, the good ones among them.
+    """
     try:
         yield
     except (TryAgain, OutcomeUnknown) as error:
-        log.warning("at most once: rows of a batch that is recorded may not have been written: %s", error)
+        log.warning("at most once: %d rows that progress has passed may not have been written: %s", rows, error)
+    except KeptError as error:
+        error.what += f"; at most once: progress has passed {rows} rows that were to be written, and may not have been"
+        error.args = (error.what,)
+        error.way_out += "; a restart does not bring these rows, `kept pipelines replay` reads them again"
+        raise
 
 
 def tell_lost(batch: Batch, staged: Sequence[Staged]) -> None:
