@@ -118,6 +118,8 @@ def test_a_topic_that_was_empty_when_a_pattern_found_it_does_not_stop_a_restart(
         return found is not None and (later, 0) in found.restart
 
     with beside(pipeline(cluster, topic, out.sink, exactly, spark, trigger=Every(), **more)) as ended:
+        fill(cluster, topic, 3)
+        eventually(lambda: out.held().total() > 0, "it is at work: what it finds at its start is born there", 60)
         Topics(cluster.bootstrap).create(later, 3, kept.ExactlyOnce("tests"))
         eventually(is_noted, "a batch has ended that knows of the topic")
     assert ended == []
