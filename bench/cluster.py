@@ -55,7 +55,8 @@ def new_topic(bootstrap: str) -> str:
 def filled(bootstrap: str, records: int) -> str:
     """A topic with so many records, evenly over its partitions; each value begins with its number."""
     name = new_topic(bootstrap)
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 20, "log_level": 0})
+    settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 20, "log_level": 0}
+    producer = Producer(settings)  # idempotent: what stands twice in the source would be taken for somebody's fault
     for number in range(records):
         while True:
             try:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 import uuid
-from collections import Counter
 from pathlib import Path
 
 from cluster import PARTITIONS, Run, a_cluster, arguments, filled, in_turn, new_topic, report
@@ -165,10 +164,15 @@ def at_work(admin: AdminClient, group: str) -> int:
 
 def audit(bootstrap: str, sink: str, records: int) -> None:
     with Reader(bootstrap, sink, start=Start.BEGINNING) as reader:
-        found = Counter(int((record.value or b"")[:12]) for record in reader.to_end())
-    twice = sum(count - 1 for count in found.values())
+        found: dict[int, tuple[int, int]] = {}
+        twice = []
+        for record in reader.to_end():
+            here = record.partition, record.offset
+            first = found.setdefault(int((record.value or b"")[:12]), here)
+            if first is not here:
+                twice.append((first, here))
     if len(found) != records or twice:
-        raise SystemExit(f"{records - len(found)} lost, {twice} repeated")
+        raise SystemExit(f"{records - len(found)} lost, {len(twice)} repeated: {twice[:3]} to {twice[-1:]}")
 
 
 def main() -> None:

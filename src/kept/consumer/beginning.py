@@ -98,19 +98,24 @@ class Beginning:
         return self._wait_for_founder(topic, everywhere)
 
     def _seed(self, starts: Mapping[Place, Next]) -> dict[Place, Next]:
-        """Record where partitions begin; a coordinator that has just moved is asked again."""
+        """Record where partitions begin; a coordinator that has just moved is asked again.
+
+        What is recorded by then stays: the answer was lost, not the commit, and others may be at work behind it.
+        """
         seeds = {place: self._sign(place, start) for place, start in starts.items()}
+        begun: dict[Place, Next] = {}
         deadline = time.monotonic() + STABLE_WITHIN
-        while seeds:
+        while missing := {place: seed for place, seed in seeds.items() if place not in begun}:
             try:
-                self._member.commit(seeds)
+                self._member.commit(missing)
             except TryAgain:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
+                begun = {place: found for place, found in self._committed(list(seeds)).items() if found is not None}
             else:
                 break
-        return seeds
+        return {**seeds, **begun}
 
     def _wait_for_founder(self, topic: str, everywhere: Sequence[Place]) -> dict[Place, Next]:
         deadline = time.monotonic() + ANSWER_WITHIN

@@ -21,6 +21,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from kept.consumer.asking import ANSWER_WITHIN, ask_offsets, look_for, require
 from kept.consumer.faults import commit_error, deleted, group_reset, is_out_of_range, is_passing, reading_error
 from kept.consumer.follower import Follower
+from kept.consumer.onward import Onward
 from kept.consumer.positions import Next, from_client, to_client
 from kept.consumer.records import Place, Record, records_of
 from kept.consumer.sharing import Sharing
@@ -43,6 +44,7 @@ class Membership:
         self._stuck: BaseException | None = None  # why partitions that came could not be begun
         self._gone: set[Place] = set()
         self._begun: dict[Place, Next] = {}
+        self._onward = Onward(one_topic=len(self.topics) == 1)
         self._unsure: dict[Place, Next] = {}  # begun, and nobody has asked yet whether the log was cut below
         self._paused: set[Place] = set()
         self._all_paused = False
@@ -111,6 +113,7 @@ class Membership:
             records = self._made_sure(records)
         if records:
             self._idle_since = None
+            records = self._onward.first_time(records)
         elif self._idle_since is None and wait > 0 and not self._is_resting():
             self._idle_since = time.monotonic()
         return records
@@ -216,6 +219,7 @@ class Membership:
                     self.client.seek(to_client(place, position))
                 except KafkaException as failure:
                     raise reading_error(failure.args[0], place[0]) from failure
+                self._onward.begin(place, position.offset)
 
     def pause(self, places: Sequence[Place]) -> None:
         """Fetch nothing of these partitions; none named: of any, also of those to come. From any thread."""
@@ -304,6 +308,8 @@ class Membership:
             begin = self._follower.assigned(places)
             client.incremental_assign([to_client(place, begin[place]) for place in places])
             self._begun.update(begin)
+            for place in places:
+                self._onward.begin(place, begin[place].offset)
             self._unsure.update({place: begin[place] for place in places if begin[place].leader_epoch >= 0})
             self.owned.update(places)
             self._sharing.shared_out(self.owned)
