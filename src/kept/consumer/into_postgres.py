@@ -20,7 +20,7 @@ from kept.consumer.beginning import Beginning
 from kept.consumer.membership import Membership
 from kept.consumer.pace import Pace
 from kept.consumer.positions import Next
-from kept.consumer.records import Place, Record
+from kept.consumer.records import Place, Record, last_of_each
 from kept.consumer.retrying import Retry
 from kept.consumer.seeding import Seeding
 from kept.consumer.sources import Sources
@@ -161,7 +161,7 @@ class IntoPostgresLoop:
         """One transaction. An effect that raises is tried again with the whole chunk, then found and buried."""
         self._must_settle = True  # whatever ends this but a commit: go on from what is recorded
         topic_ids = self._sources.ask_topic_ids(sorted({topic for topic, _ in self._next}))
-        last = {record.place: record for record in records}
+        last = last_of_each(records)
         self._topic_ids = topic_ids()
         sources = {place: self._source(place, record) for place, record in last.items()}
         delays = list(retry.delays())

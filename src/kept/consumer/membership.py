@@ -25,6 +25,7 @@ from kept.consumer.onward import Onward
 from kept.consumer.positions import Next, from_client, to_client
 from kept.consumer.records import Place, Record, records_of
 from kept.consumer.sharing import Sharing
+from kept.consumer.undisturbed import undisturbed
 from kept.errors import Fenced, FixConfiguration, KeptError, TryAgain
 from kept.guarantees import only_asks
 
@@ -92,21 +93,9 @@ class Membership:
         When it raises, records may have been taken that nobody got: seek before the next call.
         """
         self._refuse_stuck()
-        try:
-            self._prepare()
-            first = self.client.poll(wait)
-            self._gone.clear()  # what went before the first record came is not among the records
-            messages = [] if first is None else [first]
-            if first is not None and most > 1:
-                messages += self.client.consume(most - 1, 0)
-        except KafkaException as failure:
-            raise reading_error(failure.args[0], self._names()) from failure
-        if self._failure is not None:
-            failure_inside, self._failure = self._failure, None
-            raise failure_inside
-        if any(map(Message.error, messages)):
-            messages = [message for message in messages if self._sound(message)]
-        records = records_of(messages)
+        messages = self._messages(most, wait)
+        with undisturbed():
+            records = records_of(messages)
         if self._gone:
             records = self._without_gone(records)
         if self._unsure:
@@ -117,6 +106,24 @@ class Membership:
         elif self._idle_since is None and wait > 0 and not self._is_resting():
             self._idle_since = time.monotonic()
         return records
+
+    def _messages(self, most: int, wait: float) -> list[Message]:
+        try:
+            self._prepare()
+            first = self.client.poll(wait)
+            self._gone.clear()  # what went before the first record came is not among the records
+            messages = [] if first is None else [first]
+            if first is not None and most > 1:
+                with undisturbed():  # not while it waits: others would have no collector for as long
+                    messages += self.client.consume(most - 1, 0)
+        except KafkaException as failure:
+            raise reading_error(failure.args[0], self._names()) from failure
+        if self._failure is not None:
+            failure_inside, self._failure = self._failure, None
+            raise failure_inside
+        if any(map(Message.error, messages)):
+            messages = [message for message in messages if self._sound(message)]
+        return messages
 
     def _prepare(self) -> None:
         if self._pauses_changed:

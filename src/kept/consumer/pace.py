@@ -7,6 +7,7 @@ is not kept waiting, a member that dies leaves little to do again, and max.poll.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, islice
 
 from kept.consumer.records import Record
 
@@ -35,9 +36,7 @@ class Pace:
     def share(self, records: Sequence[Record]) -> int:
         """How many of these to do next, from the first on: at least one, however large it is."""
         most = min(self.most, len(records))
-        size = 0
-        for number in range(most):
-            size += len(records[number].value or b"")
-            if size > MOST_BYTES:
-                return max(1, number)
-        return most
+        sizes = [len(record.value or b"") for record in islice(records, most)]
+        if sum(sizes) <= MOST_BYTES:
+            return most
+        return max(1, sum(1 for so_far in accumulate(sizes) if so_far <= MOST_BYTES))
