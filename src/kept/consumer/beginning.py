@@ -21,7 +21,9 @@ from kept.errors import Fenced, ProgressLost, TryAgain
 
 logger = logging.getLogger("kept")
 From: TypeAlias = Start | datetime
-Sign: TypeAlias = Callable[[Place, Next], Next]
+Starts: TypeAlias = Mapping[Place, Next]
+Record: TypeAlias = Callable[[Starts], Starts]
+"""Records positions, and returns them as they are recorded."""
 STABLE_WITHIN = 90.0
 """The transaction of a member that died may have to time out before it is known what it left."""
 
@@ -34,11 +36,11 @@ class Beginning:
     are not written down, every member seeds its own partitions: reading again from the beginning is allowed there.
     """
 
-    def __init__(self, member: Membership, start: From, births: Births | None, sign: Sign | None = None) -> None:
+    def __init__(self, member: Membership, start: From, births: Births | None, record: Record | None = None) -> None:
         self._member = member
         self._start = start
         self._births = births  # none where reading again from the beginning is allowed
-        self._sign = sign or (lambda _, position: position)
+        self._record = record or self._commit
         self._known: dict[str, int] = {}
 
     def positions(self, places: Sequence[Place]) -> Mapping[Place, Next]:
@@ -97,25 +99,26 @@ class Beginning:
             return self._seed(self.starts(everywhere))
         return self._wait_for_founder(topic, everywhere)
 
-    def _seed(self, starts: Mapping[Place, Next]) -> dict[Place, Next]:
+    def _seed(self, starts: Starts) -> dict[Place, Next]:
         """Record where partitions begin; a coordinator that has just moved is asked again.
 
         What is recorded by then stays: the answer was lost, not the commit, and others may be at work behind it.
         """
-        seeds = {place: self._sign(place, start) for place, start in starts.items()}
         begun: dict[Place, Next] = {}
         deadline = time.monotonic() + STABLE_WITHIN
-        while missing := {place: seed for place, seed in seeds.items() if place not in begun}:
+        while missing := {place: start for place, start in starts.items() if place not in begun}:
             try:
-                self._member.commit(missing)
+                begun |= self._record(missing)
             except TryAgain:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
-                begun = {place: found for place, found in self._committed(list(seeds)).items() if found is not None}
-            else:
-                break
-        return {**seeds, **begun}
+                begun = {place: found for place, found in self._committed(list(starts)).items() if found is not None}
+        return begun
+
+    def _commit(self, starts: Starts) -> Starts:
+        self._member.commit(starts)
+        return starts
 
     def _wait_for_founder(self, topic: str, everywhere: Sequence[Place]) -> dict[Place, Next]:
         deadline = time.monotonic() + ANSWER_WITHIN

@@ -12,7 +12,7 @@ from kept.consumer.asking import require
 from kept.consumer.at_least_once import AtLeastOnceLoop
 from kept.consumer.at_most_once import AtMostOnceLoop
 from kept.consumer.batch import Batch, refuse_none
-from kept.consumer.beginning import Beginning, From
+from kept.consumer.beginning import Beginning, From, Starts
 from kept.consumer.births import Births
 from kept.consumer.graveyard import Graveyard
 from kept.consumer.handling import handle_all
@@ -21,7 +21,7 @@ from kept.consumer.into_kafka import IntoKafkaLoop, Transform
 from kept.consumer.membership import Membership
 from kept.consumer.outgoing import Outgoing
 from kept.consumer.policies import AfterBatch, Every, Policy
-from kept.consumer.positions import Next
+from kept.consumer.positions import Next, to_client
 from kept.consumer.reading import Start
 from kept.consumer.records import Place, Record
 from kept.consumer.retrying import Giving, Retry
@@ -295,18 +295,20 @@ class Consumer:
     ) -> IntoKafkaLoop:
         sources = Sources(self._plain_settings)
         births = Births(self._plain_settings, self.group, sources)
-        beginning = Beginning(
-            self._member,
-            self._start,
-            births,
-            lambda place, position: signed(position, sources.topic_ids([place[0]])[place[0]]),
-        )
         patience = {
             "transaction.timeout.ms": int(1000 * max(ENDED_BY_BROKER_AFTER, 2 * seconds)),
             "linger.ms": 1000 * seconds * LINGERS,
         }
         settings = merge(producer_settings(guarantee), {**patience, **self._connection, **overrides})
         outgoing = Outgoing({"log_level": 0, **settings, "bootstrap.servers": self._bootstrap}, self.group)
+
+        def record(starts: Starts) -> Starts:
+            ids = sources.topic_ids(sorted({topic for topic, _ in starts}))
+            found = {place: signed(start, ids[place[0]]) for place, start in starts.items()}
+            outgoing.record([to_client(*each) for each in found.items()], self._member.credentials())
+            return found
+
+        beginning = Beginning(self._member, self._start, births, record)
         return IntoKafkaLoop(self._member, beginning, sources, outgoing, self.group)
 
     def _graveyard(self, topic: str | None) -> Graveyard | nullcontext[None]:

@@ -27,7 +27,7 @@ from kept.consumer.records import Place, Record
 from kept.consumer.retrying import Giving, NoLongerOurs, insist
 from kept.consumer.sources import Sources, refuse_changed, refuse_strange, signed
 from kept.consumer.window import Limit, Window
-from kept.errors import FixConfiguration, KeptError, ProgressLost, TryAgain
+from kept.errors import Fenced, FixConfiguration, KeptError, ProgressLost, TryAgain
 
 logger = logging.getLogger("kept")
 IDLE = 0.5
@@ -327,12 +327,10 @@ class IntoKafkaLoop:
                 del self._poison[place, offset]
 
     def _membership(self) -> object:
-        """The group's metadata, of a member: one without an id would be let through, though it was succeeded."""
-        member = self._member.client.memberid()
-        metadata = self._member.client.consumer_group_metadata()
-        if not member or member.encode() not in metadata:
-            raise Ended("this process is not a member of its group")
-        return metadata
+        try:
+            return self._member.credentials()
+        except Fenced as stranger:
+            raise Ended(stranger.what) from stranger
 
     def _positions(self, done: Mapping[Place, Record]) -> list[TopicPartition]:
         found = []

@@ -200,10 +200,21 @@ class Membership:
     def _refuse_stranger(self) -> None:
         """Without a member's id, a group that happens to be empty takes a commit from anybody."""
         if not self.is_member:
-            raise Fenced(
-                "this process is not a member of its group any more",
-                way_out="nothing to repair: the new owner goes on from what was recorded",
-            )
+            raise self._stranger()
+
+    def _stranger(self) -> Fenced:
+        return Fenced(
+            "this process is not a member of its group any more",
+            way_out="nothing to repair: the new owner goes on from what was recorded",
+        )
+
+    def credentials(self) -> object:
+        """The group's metadata, of a member: one without an id would be let through, though it was succeeded."""
+        metadata = self.client.consumer_group_metadata()
+        member = self.client.memberid()
+        if not member or member.encode() not in metadata:
+            raise self._stranger()
+        return metadata
 
     def committed(self, places: Sequence[Place]) -> dict[Place, Next | None]:
         """What is recorded for these partitions; a transaction that may still move it is waited for."""

@@ -265,6 +265,13 @@ class Outgoing:
         self._last = transaction
         return transaction
 
+    def record(self, positions: list[TopicPartition], group: object) -> None:
+        """Positions by themselves. A copy of them that comes late is turned away, as one of a plain commit is not."""
+        try:
+            self.open().commit(positions, group)
+        except Ended as reason:
+            raise TryAgain(f"positions may not have been recorded: {reason}", way_out="look, and try again") from reason
+
     def close(self) -> None:
         self._background.shutdown(wait=True, cancel_futures=True)
         self._prepared = self._last = None
