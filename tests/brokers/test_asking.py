@@ -118,14 +118,14 @@ def test_a_group_begins_though_leaders_go_just_then(mended: Cluster, topic: str,
     """Where to begin is asked inside a rebalance: an error there would end the consumer."""
     fill(mended.bootstrap, topic, [f"v{number}" for number in range(COUNT)])
     consumer = Consumer(mended.bootstrap, topic, group=f"asks-{topic}", guarantee=AtMostOnce(), start=start)
-    asked_for = consumer._member._offsets
+    asked_for = consumer._member.logs._offsets
     leader = mended.broker(Topics(mended.bootstrap).describe(topic).partitions[0].leader)
 
     def with_its_leader_dead(*question: Any) -> dict[Place, int]:
         leader.kill()
         return asked_for(*question)
 
-    vars(consumer._member)["_offsets"] = with_its_leader_dead
+    vars(consumer._member.logs)["_offsets"] = with_its_leader_dead
     timer = threading.Timer(60, consumer.stop)
     timer.start()
     with consumer:

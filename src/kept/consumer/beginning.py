@@ -55,7 +55,7 @@ class Beginning:
         """Written by whoever finds progress and no birth: a founder may have died in between."""
         if self._births is None:
             return
-        numbers = self._member.numbers(topic)
+        numbers = self._member.logs.numbers(topic)
         if self._known.get(topic) == len(numbers):
             return
         committed = self._committed([(topic, number) for number in numbers])
@@ -66,7 +66,7 @@ class Beginning:
 
     def _begin(self, topic: str, places: Sequence[Place]) -> dict[Place, Next]:
         """Positions for this topic's partitions, some of which have none."""
-        everywhere = [(topic, number) for number in self._member.numbers(topic)]
+        everywhere = [(topic, number) for number in self._member.logs.numbers(topic)]
         committed = self._committed(everywhere)
         there = {place: position for place, position in committed.items() if position is not None}
         missing = [place for place in places if place[0] == topic and place not in there]
@@ -86,11 +86,11 @@ class Beginning:
             )
         for place in missing:
             logger.warning("%s[%d] is new to the group: it is read from its beginning", *place)
-        return {**there, **self._seed(_positions(self._member.first_offsets(missing)))}
+        return {**there, **self._seed(_positions(self._member.logs.first_offsets(missing)))}
 
     def _birth(self, births: Births, topic: str, places: Sequence[Place]) -> dict[Place, Next]:
         """Nobody has progress. A birth is written after it: who sees one looks again, a founder may just have come."""
-        everywhere = [(topic, number) for number in self._member.numbers(topic)]
+        everywhere = [(topic, number) for number in self._member.logs.numbers(topic)]
         if births.known(topic):
             if any(self._committed(everywhere).values()):
                 return self._begin(topic, places)
@@ -134,9 +134,9 @@ class Beginning:
 
     def starts(self, places: Sequence[Place]) -> dict[Place, Next]:
         if isinstance(self._start, datetime):
-            return _positions(self._member.offsets_since(self._start, places))
+            return _positions(self._member.logs.offsets_since(self._start, places))
         at_end = self._start is Start.END
-        return _positions((self._member.end_offsets if at_end else self._member.first_offsets)(places))
+        return _positions((self._member.logs.end_offsets if at_end else self._member.logs.first_offsets)(places))
 
     def _committed(self, places: Sequence[Place]) -> dict[Place, Next | None]:
         """What is recorded; a coordinator that has just moved is asked again."""

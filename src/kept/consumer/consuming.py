@@ -214,7 +214,7 @@ class Consumer:
         """
         loop = self.joined_loop()
         if isinstance(positions, datetime):
-            positions = self._member.offsets_since(positions, sorted(self._member.owned))
+            positions = self._member.logs.offsets_since(positions, sorted(self._member.owned))
         for place, offset in positions.items():
             self._refuse_position(place, offset)
         loop.reposition({place: Next(offset) for place, offset in positions.items()})
@@ -259,7 +259,7 @@ class Consumer:
                 f"{place} is not ours at the moment: {sorted(self._member.owned)} are",
                 way_out="replay a partition of `partitions`, inside the loop",
             )
-        first, end = self._member.first_offsets([place])[place], self._member.end_offsets([place])[place]
+        first, end = self._member.logs.first_offsets([place])[place], self._member.logs.end_offsets([place])[place]
         if not first <= offset <= end:
             raise FixConfiguration(
                 f"{place} has no offset {offset}", way_out=f"its records are {first} to {end - 1}; {end} is its end"
@@ -281,7 +281,7 @@ class Consumer:
         checked = _checked_policy(self.guarantee, policy)
         if isinstance(self.guarantee, ExactlyOnce):
             return None
-        sources = Sources(self._plain_settings, self._member.asking)
+        sources = Sources(self._plain_settings, self._member.logs.asking)
         kind = AtLeastOnceLoop if isinstance(self.guarantee, AtLeastOnce) else AtMostOnceLoop
         return kind(self._member, checked, self._beginning(sources), Identities(sources, self.group))
 

@@ -10,24 +10,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
-from functools import cached_property, partial
+from functools import partial
 
 from confluent_kafka import Consumer as Client
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from kept.consumer.asking import ANSWER_WITHIN, ask_offsets, look_for, require
+from kept.consumer.asking import ANSWER_WITHIN, require
 from kept.consumer.faults import commit_error, deleted, group_reset, is_out_of_range, is_passing, reading_error
 from kept.consumer.follower import Follower
+from kept.consumer.logs import Logs
 from kept.consumer.onward import Onward
 from kept.consumer.positions import Next, from_client, to_client
 from kept.consumer.records import Place, Record, records_of
 from kept.consumer.sharing import Sharing
 from kept.consumer.undisturbed import undisturbed
 from kept.errors import Fenced, FixConfiguration, KeptError, TryAgain
-from kept.guarantees import only_asks
 
 GIVEN_BACK_WITHIN = 10.0
 
@@ -37,7 +34,7 @@ class Membership:
 
     def __init__(self, settings: Mapping[str, object], topics: Sequence[str]) -> None:
         self.topics = list(topics)
-        self._settings = dict(settings)
+        self.logs = Logs(settings)
         self.owned: set[Place] = set()
         self._follower: Follower | None = None
         self._failure: BaseException | None = None
@@ -52,7 +49,7 @@ class Membership:
         self._pauses_changed = False
         self._idle_since: float | None = None
         self._has_joined = False  # the group has said what is ours, be it nothing
-        self._sharing = Sharing(self._settings, self.topics, self.numbers)
+        self._sharing = Sharing(settings, self.topics, self.logs.numbers)
         self._later: Callable[[KeptError | None], object] | None = None
         self.skipping: Callable[[Place, int], str] = partial(group_reset, str(settings["group.id"]))
         """How a person has it go on at an offset behind records that are gone, as a command."""
@@ -67,15 +64,6 @@ class Membership:
             raise FixConfiguration(
                 f"the client refuses its settings: {reason}", way_out="correct what it names"
             ) from failure
-
-    @cached_property
-    def asking(self) -> AdminClient:
-        return AdminClient(only_asks(self._settings))
-
-    @property
-    def _level(self) -> IsolationLevel:
-        uncommitted = self._settings.get("isolation.level") == "read_uncommitted"
-        return IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
 
     def join(self, follower: Follower) -> None:
         """Become a member. A topic that is not there is told now, not waited for."""
@@ -258,42 +246,6 @@ class Membership:
     def is_paused(self, place: Place) -> bool:
         return self._all_paused or place in self._paused
 
-    def numbers(self, topic: str) -> list[int]:
-        """The numbers of a topic's partitions. Asked by another client, for this is asked inside rebalances.
-
-        There `list_topics` of the member's own would make confluent-kafka 2.16 forget the call that it is in, and the
-        next callback of that call abort the process (CallState_get: Assertion `cs != NULL' failed).
-        """
-        try:
-            return sorted(look_for(self.asking, topic).partitions)
-        except KafkaException as failure:
-            raise reading_error(failure.args[0], topic) from failure
-
-    def first_offsets(self, places: Sequence[Place]) -> dict[Place, int]:
-        """Where logs begin. Asked like `numbers`, and asked again where a leader has just moved."""
-        return self._offsets(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-
-    def end_offsets(self, places: Sequence[Place]) -> dict[Place, int]:
-        """Behind the last record that this member may read."""
-        return self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
-
-    def offsets_since(self, moment: datetime, places: Sequence[Place]) -> dict[Place, int]:
-        """The first record that is not older; the end where there is none."""
-        since = OffsetSpec.for_timestamp(int(moment.timestamp() * 1000))
-        found = self._offsets(places, since)
-        none = [place for place, offset in found.items() if offset < 0]
-        return {**found, **self.end_offsets(none)}
-
-    def _offsets(self, places: Sequence[Place], wanted: OffsetSpec) -> dict[Place, int]:
-        if not places:
-            return {}
-        question = {TopicPartition(*place): wanted for place in places}
-        try:
-            found = ask_offsets(self.asking, question, self._level)
-        except KafkaException as failure:
-            raise reading_error(failure.args[0], ", ".join(sorted({topic for topic, _ in places}))) from failure
-        return {(each.topic, each.partition): int(answer.offset) for each, answer in found.items()}
-
     def leave(self) -> None:
         """Give every partition back, and go. The follower is told of it.
 
@@ -414,7 +366,7 @@ class Membership:
         if topic is None or partition is None or wanted is None or wanted < 0:
             return
         place = (topic, partition)
-        first = self.first_offsets([place])[place]
+        first = self.logs.first_offsets([place])[place]
         if wanted < first:
             raise deleted(place, wanted, first, self.skipping(place, first))
 

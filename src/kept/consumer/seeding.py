@@ -38,7 +38,7 @@ class Seeding:
             return
         if born is None:
             self._refuse_second_birth(store.pipeline, topic, places)
-        starts, firsts = self._beginning.starts(places), self._member.first_offsets(places)
+        starts, firsts = self._beginning.starts(places), self._member.logs.first_offsets(places)
         store.seed(topic, [Seed(place[1], starts[place].offset, firsts[place], identity) for place in places])
 
     def _refuse_second_birth(self, pipeline: str, topic: str, places: Sequence[Place]) -> None:
