@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 
 from kept.admin.topics import Topics
 from kept.consumer import Reader, Start
-from kept.consumer.consuming import Consumer
+from kept.consumer.consuming import FETCHED_AGAIN, Consumer
 from kept.consumer.outgoing import Output
 from kept.consumer.records import Record
 from kept.guarantees import ExactlyOnce
@@ -45,6 +45,7 @@ class ByHand:
                 "isolation.level": "read_committed",
                 "partition.assignment.strategy": "cooperative-sticky",
                 "heartbeat.interval.ms": HEARTBEAT,
+                "fetch.queue.backoff.ms": FETCHED_AGAIN,  # as ours: with librdkafka's own second it runs out of records
                 "check.crcs": True,
                 "log_level": 0,
             }
@@ -71,6 +72,7 @@ class ByHand:
                     self.producer.poll(1)
                     produce(sink, message.value(), message.key())
                 last[message.topic(), message.partition()] = message.offset() + 1
+            self.producer.poll(0)
             if self.open_since and time.monotonic() - self.open_since >= SECONDS:
                 self.commit()
 
