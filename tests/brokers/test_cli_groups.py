@@ -22,6 +22,7 @@ from kept.errors import FixConfiguration, TryAgain
 from kept.guarantees import ExactlyOnce
 from kept.local import Cluster
 from kept.producer import Producer
+from tests.brokers.into_postgres_things import Pipeline
 from tests.conftest import Eventually, Kept
 
 
@@ -316,6 +317,18 @@ def test_a_group_of_kept_shows_its_mark_and_is_moved_only_with_the_word(
     assert on_cluster(*arguments, "--break-exactly-once").returncode == 0
     assert positions(cluster, name.group, topic) == [4, 0, 0]
     assert described(on_cluster, name.group)["marks"] == [mark]
+
+
+def test_who_moves_the_copy_of_a_process_into_postgres_is_told(
+    on_cluster: Kept, cluster: Cluster, topic: str, dsn: str, eventually: Eventually
+) -> None:
+    plain(cluster, topic, 3)
+    name = ExactlyOnce(f"test-{uuid.uuid4().hex[:8]}")
+    with Pipeline(cluster.bootstrap, topic, name.name, dsn, each=lambda *_: None) as pipeline:
+        eventually(lambda: pipeline.fails() or positions(cluster, name.group, topic)[0] == 3, "the copy is shown")
+    moved = on_cluster("groups", "reset", name.group, "--topic", topic, "--to", "beginning", "--break-exactly-once")
+    assert moved.returncode == 0
+    assert "kept_progress" in moved.stderr
 
 
 def test_what_a_stranger_wrote_in_place_of_a_mark_is_shown(

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from kept.admin.moves import Move
 
 _OURS = "kept."
+_NOT_OURS = (
+    "a stranger's, or the copy that a process into Postgres leaves for lag tools. Such a process "
+    "goes on from its table kept_progress, whatever is moved here"
+)
 
 
 @click.group()
@@ -234,6 +238,8 @@ def reset(
         raise has_members(group)
     if yes and changes:
         cluster.move(group, changes, note=note)
+    if break_exactly_once and any(each.offset is not None and not each.metadata for each in positions):
+        say(f"a position of {group} is unsigned: {_NOT_OURS}")
     if as_json:
         print_json({"group": group, "topic": topic, "carried_out": yes, "partitions": [_shown(m) for m in moves]})
     else:
