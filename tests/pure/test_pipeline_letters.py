@@ -111,6 +111,19 @@ def test_text_that_is_no_text_goes_to_kafka_as_it_is() -> None:
     assert [(each.topic, each.value) for each in made] == [("t", b"\xff"), ("t", None), ("u", b"a")]
 
 
+def test_values_and_keys_alone_are_sent_without_more() -> None:
+    value = pa.chunked_array([pa.array([b"\xff", None], pa.binary()).view(pa.string()), pa.array(["", "a"])])
+    table = pa.table({"value": value, "key": pa.array([None, b"k", b"", b"\x00"], pa.binary())})
+    found = Shape(("value", "key"), "t").values_and_keys(table)
+    assert found is not None
+    assert [*map(list, found)] == [[b"\xff", None, b"", b"a"], [None, b"k", b"", b"\x00"]]
+    only = Shape(("value",), "t").values_and_keys(table.select(["value"]))
+    assert only is not None
+    assert next(iter(only[1])) is None
+    partitions = table.append_column("partition", pa.array([0, 1, 0, 1]))
+    assert Shape(("value", "key", "partition"), "t").values_and_keys(partitions) is None
+
+
 def test_everything_may_be_given_up() -> None:
     good, letters = LETTERS.parted(rows([10, 12], {REFUSED: ["no", "no"]}))
     assert len(good) == 0

@@ -115,7 +115,7 @@ def test_a_session_that_weakens_the_guarantee(spark: SparkSession) -> None:
 def test_the_session_of_this_process_is_used_again(spark: SparkSession) -> None:
     assert session() is spark
     cores = os.cpu_count() or 1
-    assert spark.sparkContext.master == f"local[{cores + 1},4]"
+    assert spark.sparkContext.master == f"local[{cores + 2},4]"
     assert spark.sparkContext.pythonExec == sys.executable
 
 

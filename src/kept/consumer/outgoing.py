@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -111,6 +111,17 @@ class Transaction:
         except KafkaException as failure:
             raise TryAgain(f"no transaction could be opened: {failure.args[0].str()}", way_out="try again") from failure
         self.begun = time.monotonic()
+
+    def send_plain(self, topic: str, values: Iterable[bytes | str | None], keys: Iterable[bytes | str | None]) -> None:
+        """Hand over records of one topic, none with more than a value and a key; `send`, in half the time."""
+        if topic not in self._known:
+            self._meet(topic)
+        produce = self._produce
+        for value, key in zip(values, keys, strict=False):  # keys may be without an end
+            try:
+                produce(topic, value, key)
+            except (BufferError, KafkaException, TypeError, ValueError):  # it was not taken: `send` waits, or says why
+                self.send(Output(topic, value, key))
 
     def send_all(self, made: Sequence[Output | Sequence[Output]], *, one_by_one: bool) -> None:
         """Hand over what came of several records; one by one, each output travels in a batch of its own."""

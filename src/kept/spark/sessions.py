@@ -105,7 +105,8 @@ def refuse_without_pyspark() -> None:
 
 
 def _this_machine() -> str:
-    return f"local[{(os.cpu_count() or 1) + 1},{TASK_FAILURES}]"
+    """Two tasks more than cores: of a transaction, a third of the time is waiting for brokers or for a disk."""
+    return f"local[{(os.cpu_count() or 1) + 2},{TASK_FAILURES}]"
 
 
 def _derived() -> dict[str, str]:
