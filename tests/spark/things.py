@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 import psycopg
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 
 import kept
@@ -32,6 +32,11 @@ from kept.stores import Birth, Part, Seed
 from tests.spark.fates import Act, die_there
 
 Transform: TypeAlias = Callable[[DataFrame], DataFrame]
+MOVING = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+}
 
 
 def fill(cluster: Cluster, topic: str, count: int, start: int = 0, *, transactions: bool = False) -> None:
@@ -151,9 +156,21 @@ class OutKafka:
         client = Consumer({"bootstrap.servers": self.bootstrap, "group.id": f"kept.{self.name}"})
         try:
             places = [TopicPartition(f"kept.progress.{topic}", number) for number in range(3)]
-            return {place.partition: place.offset for place in client.committed(places, timeout=30)}
+            return {place.partition: place.offset for place in committed(client, places)}
         finally:
             client.close()
+
+
+def committed(client: Consumer, places: list[TopicPartition], within: float = 30.0) -> list[TopicPartition]:
+    """What a group has committed; a coordinator that has just moved, as after another test's faults, is asked again."""
+    deadline = time.monotonic() + within
+    while True:
+        try:
+            return client.committed(places, timeout=within)
+        except KafkaException as failure:
+            if failure.args[0].code() not in MOVING or time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
 
 
 def read_all(bootstrap: str, topic: str) -> list[bytes]:

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from kept.errors import KeptError, OutcomeUnknown, TryAgain, UnsoundInput
 from kept.progress import Batch
-from kept.spark.tasks import NO_USE_TRYING, PAUSE, Limits, chunks
+from kept.spark.tasks import NO_USE_TRYING, PAUSE, Limits, begun, chunks
 
 log = logging.getLogger("kept.spark")
 REPORT = "task int, rows long, staged binary, stopped binary"
@@ -86,12 +86,7 @@ class StageTask:
     limits: Limits
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext  # noqa: PLC0415 - in a worker of Spark
-
-        context = TaskContext.get()
-        if context is None:
-            raise RuntimeError("a task runs in a worker of Spark")
-        yield self.run(batches, context.partitionId())
+        yield self.run(batches, begun())
 
     def run(self, batches: Iterable[pa.RecordBatch], number: int) -> pa.RecordBatch:
         """Put aside everything that comes; report which sets it became."""

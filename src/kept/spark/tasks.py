@@ -79,13 +79,7 @@ class Task:
     limits: Limits
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext  # noqa: PLC0415 - in a worker of Spark
-
-        context = TaskContext.get()
-        if context is None:
-            raise RuntimeError("a task runs in a worker of Spark")
-        set_modules_aside()
-        yield self.run(batches, self.assignments[context.partitionId()])
+        yield self.run(batches, self.assignments[begun()])
 
     def run(self, batches: Iterable[pa.RecordBatch], assignment: Assignment) -> pa.RecordBatch:
         """Write everything that comes; report how far."""
@@ -107,6 +101,17 @@ class Task:
                 rest = replace(rest, start=last + 1)
         finally:
             writer.close()
+
+
+def begun() -> int:
+    """A task has begun in this worker of Spark: its number."""
+    from pyspark import TaskContext  # noqa: PLC0415 - in a worker of Spark
+
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("a task runs in a worker of Spark")
+    set_modules_aside()
+    return context.partitionId()
 
 
 @lru_cache(maxsize=1)
