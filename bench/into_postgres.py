@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -168,16 +168,24 @@ def by_hand(bootstrap: str, dsn: str, records: int) -> Round:
     return round_
 
 
+def one_at_a_time(client: confluent_kafka.Consumer, round_: Round, records: int) -> Iterator[confluent_kafka.Message]:
+    """So many records, as they come; asking for the next one says that the last one is done."""
+    done = 0
+    while done < records:
+        message = client.poll(0.05)
+        if message is not None:
+            round_.record_arrived()
+            yield message
+            done += 1
+    round_.over()
+
+
 def one_by_one(bootstrap: str, dsn: str, records: int) -> Round:
     """INSERT ... WHERE NOT EXISTS into a table with an index, its progress and a COMMIT for each record."""
     round_ = Round()
-    client, done = reader(bootstrap, dsn), 0
+    client = reader(bootstrap, dsn)
     with psycopg.connect(dsn) as connection:
-        while done < records:
-            message = client.poll(0.05)
-            if message is None:
-                continue
-            round_.record_arrived()
+        for message in one_at_a_time(client, round_, records):
             key = stamp_of(message)
             connection.execute(
                 "INSERT INTO messages (idempotency_key, message) SELECT %s, %s "
@@ -187,8 +195,6 @@ def one_by_one(bootstrap: str, dsn: str, records: int) -> Round:
             statement = "UPDATE progress SET next_offset = %s WHERE partition = %s"
             connection.execute(statement, ((message.offset() or 0) + 1, message.partition()))
             connection.commit()
-            done += 1
-        round_.over()
     client.close()
     return round_
 
@@ -197,21 +203,15 @@ def article(bootstrap: str, dsn: str, records: int) -> Round:
     """The article's loop and table: INSERT ... WHERE NOT EXISTS, which finds out without an index; no progress."""
     round_ = Round()
     table = "CREATE TABLE messages (id serial PRIMARY KEY, idempotency_key text, message text)"
-    client, done = reader(bootstrap, dsn, table), 0
+    client = reader(bootstrap, dsn, table)
     with psycopg.connect(dsn, autocommit=True) as connection:
-        while done < records:
-            message = client.poll(0.05)
-            if message is None:
-                continue
-            round_.record_arrived()
+        for message in one_at_a_time(client, round_, records):
             key = stamp_of(message)
             connection.execute(
                 "INSERT INTO messages (idempotency_key, message) SELECT %s, %s "
                 "WHERE NOT EXISTS (SELECT 1 FROM messages WHERE idempotency_key = %s)",
                 (key, (message.value() or b"").decode(), key),
             )
-            done += 1
-        round_.over()
     client.close()
     return round_
 
