@@ -230,6 +230,24 @@ def test_a_transaction_that_outlived_its_time_is_not_committed(cluster: Cluster,
     assert values(cluster, topic) == []
 
 
+def test_a_flush_in_a_transaction_that_is_over_leaves_it_to_the_end_to_tell(cluster: Cluster, topic: str) -> None:
+    """The client tells of the fence by whichever of its calls comes next, in words of its own."""
+    producer = Producer(cluster.bootstrap, named(), **{"transaction.timeout.ms": 1000})
+    began = 0.0
+    with pytest.raises((Fenced, TransactionAborted)), producer.transaction():
+        producer.send(topic, "too late")
+        producer.flush(30)
+        wait_until_aborted(cluster, topic)
+        producer.send(topic, "later still")
+        began = time.monotonic()
+        producer.flush(30)
+    print(f"{time.monotonic() - began:.1f} s")
+    with producer.transaction():
+        producer.send(topic, "the next one")
+    producer.close()
+    assert values(cluster, topic) == [b"the next one"]
+
+
 def wait_until_aborted(cluster: Cluster, topic: str) -> None:
     """A read_committed reader gets past the record when the coordinator has ended its transaction."""
     with Reader(cluster.bootstrap, topic, start=Start.BEGINNING) as reader:

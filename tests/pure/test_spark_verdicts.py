@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.verdicts import Verdict, counted, latest, of_code, page
+from tests.spark.verdicts import BATCH, Verdict, counted, latest, of_code, page
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 CLEAN = Verdict(
@@ -53,8 +53,8 @@ def test_the_last_verdict_of_a_run_counts_and_harm_is_named() -> None:
     assert [each.lost for each in latest(lines, "").values()] == [0, 0]
     text = page(lines)
     assert "| driver-killed | kafka | 3, 4 | 100 | 0 | 5 | 0 | 0 | 4 | 0 | holds 1, violated 1 |" in text
-    assert "- violated: driver-killed, kafka, exactly-once, seed 4" in text
-    assert "- before it was run again: violated: driver-killed, kafka, exactly-once, seed 3" in text
+    assert "- violated: driver-killed, kafka, exactly-once, partition mode, seed 4" in text
+    assert "- before it was run again: violated: driver-killed, kafka, exactly-once, partition mode, seed 3" in text
 
 
 def test_only_runs_of_one_code_are_counted_together() -> None:
@@ -63,10 +63,18 @@ def test_only_runs_of_one_code_are_counted_together() -> None:
     assert [each.seed for each in latest(lines, "newer").values()] == [5]
     assert of_code(lines, "older") == lines[:1]
     text = page(lines)
-    assert "Code: `newer`. **0 of 336" in text
+    assert "Code: `newer`. **0 of 526" in text
     assert "and 1 with fewer records" in text
     assert "1 runs of other code do not count" in text
     assert "violated" not in text
+
+
+def test_the_modes_are_told_apart() -> None:
+    lines = [CLEAN.line(), replace(CLEAN, mode=BATCH, twice=1).line()]
+    assert [each.word_for_it for each in latest(lines, "").values()] == ["holds", "violated"]
+    text = page(lines)
+    assert text.index("## exactly-once, partition mode") < text.index("## exactly-once, batch mode")
+    assert "- violated: driver-killed, kafka, exactly-once, batch mode, seed 3" in text
 
 
 def test_the_page_in_docs_is_that_of_the_lines() -> None:

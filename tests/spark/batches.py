@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 import psycopg
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
@@ -19,10 +18,9 @@ from kept.guarantees import Guarantee
 from kept.progress import Batch, Progress
 from kept.spark.dead_letters import DeadLetterPlace
 from kept.spark.sinks import Assignment, DriverSink, Sink
-from kept.spark.staging import Staged, StageWriter, Staging
+from kept.spark.staging import Staged
 from kept.stores import Part
-from tests.spark.fates import die_once
-from tests.spark.things import FaultyDriver, read_all
+from tests.spark.things import AroundDriver, read_all
 
 GROUPS = 5
 Meets: TypeAlias = Callable[[Sequence[Staged]], None]
@@ -112,12 +110,12 @@ class Dying:
         return self.inner.buries_in
 
     def open(self, pipeline: str, guarantee: Guarantee, dead_letters: DeadLetterPlace | None = None) -> DriverSink:
-        opened = self.inner.open(pipeline, guarantee, dead_letters)
-        return DyingDriver(opened, self)  # type: ignore[arg-type]
+        return DyingDriver(self.inner.open(pipeline, guarantee, dead_letters), self)
 
 
-class DyingDriver(FaultyDriver):
-    fault: Dying  # type: ignore[assignment]
+@dataclass
+class DyingDriver(AroundDriver):
+    fault: Dying
 
     def move(
         self,
@@ -132,52 +130,6 @@ class DyingDriver(FaultyDriver):
         if batch.batch_id == self.fault.number:
             self.fault.after(staged)
         return moved
-
-
-@dataclass(frozen=True)
-class DyingInTasks:
-    """A sink around another: the first task that has put a set aside dies, once; the file says that it did."""
-
-    inner: Sink
-    once: str
-
-    @property
-    def buries_in(self) -> type[DeadLetterPlace]:
-        return self.inner.buries_in
-
-    def open(self, pipeline: str, guarantee: Guarantee, dead_letters: DeadLetterPlace | None = None) -> DriverSink:
-        opened = self.inner.open(pipeline, guarantee, dead_letters)
-        return DyingInTasksDriver(opened, self)  # type: ignore[arg-type]
-
-
-class DyingInTasksDriver(FaultyDriver):
-    fault: DyingInTasks  # type: ignore[assignment]
-
-    def staging(self) -> Staging:
-        return DyingStaging(self.inner.staging(), self.fault.once)
-
-
-@dataclass(frozen=True)
-class DyingStaging:
-    inner: Staging
-    once: str
-
-    def open(self, task: int) -> StageWriter:
-        return DyingStageWriter(self.inner.open(task), self.once)
-
-
-@dataclass(frozen=True)
-class DyingStageWriter:
-    inner: StageWriter
-    once: str
-
-    def write(self, name: str, first: int, rows: pa.Table) -> object:
-        place = self.inner.write(name, first, rows)
-        die_once(self.once)
-        return place
-
-    def close(self) -> None:
-        self.inner.close()
 
 
 class PowerCut(Exception):

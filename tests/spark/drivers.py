@@ -25,7 +25,8 @@ from kept.spark.sinks import Sink
 from tests.spark import fates
 from tests.spark.conftest import QUIET, ROOT
 from tests.spark.standalone import SPARK_HOME
-from tests.spark.things import Faulty, Out, OutKafka, OutPostgres, records, values
+from tests.spark.things import Faulty, Out, OutKafka, OutPostgres, dealt_anew, records, values
+from tests.spark.verdicts import PARTITION
 
 # Chunks are made of whole Arrow batches: small ones make several of them even of few rows.
 SMALL_BATCHES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "200"}
@@ -64,6 +65,7 @@ class Order:
     per_batch: int | None = None
     chunk: int = 50_000
     patience: float = 30.0
+    mode: str = PARTITION
 
     @property
     def kind(self) -> str:
@@ -79,11 +81,12 @@ class Order:
 
     def pipeline(self, spark: SparkSession, on_batch: Callable[[BatchDone], None] | None = None) -> kept.Pipeline:
         sink: Sink = self.out.sink
+        plain = values if self.dsn else records
         if self.fate is not None:
             sink = Faulty(sink, self.fate.at, Path(self.fate.marker), FATES[self.fate.what], self.fate.beyond)
         return kept.Pipeline(
             source=kept.KafkaSource(self.bootstrap, self.topic, max_per_batch=self.per_batch),
-            transform=values if self.dsn else records,
+            transform=plain if self.mode == PARTITION else dealt_anew(plain),
             sink=sink,
             guarantee=self.guarantee,
             name=None if self.word == "exactly-once" else self.name,

@@ -37,16 +37,19 @@ def wait_for_copy(marker: str, there: bool) -> None:
 def wait_to_be_killed(marker: str, there: bool) -> None:
     """The first tasks that come here say where they live, and go on only when they are told to.
 
-    One that was begun again and is at work after that says so: what was killed had something left to do.
+    One that was begun again and is at work after that says so: what was killed had something left to do. It is known by
+    its part, which another try was at: where shuffled rows are lost with a machine, Spark counts its tries anew.
     """
     task, go = TaskContext.get(), Path(f"{marker}.go")
     assert task is not None
+    tried = Path(f"{marker}.{task.stageId()}-{task.partitionId()}.try")
     if there and not go.exists():
+        tried.write_text(str(task.taskAttemptId()))
         told = Path(f"{marker}.{os.getpid()}.part")
         told.write_text(str(Path.cwd()))
         told.rename(told.with_suffix(".here"))
         _wait_for(str(go))
-    if task.attemptNumber() > 0 and go.exists():
+    if go.exists() and tried.exists() and tried.read_text() != str(task.taskAttemptId()):
         Path(f"{marker}.again").touch()
 
 

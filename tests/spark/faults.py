@@ -27,6 +27,7 @@ from tests.spark.batches import lose_last_batch
 from tests.spark.drivers import Fate, Obedient, Order, gone_on, obedient
 from tests.spark.standalone import SESSION, Standalone, standalone
 from tests.spark.things import fill
+from tests.spark.verdicts import PARTITION
 
 T = TypeVar("T")
 
@@ -165,11 +166,13 @@ class World:
         time.sleep(self.dice.uniform(0, longest))
 
     def fate(self, what: str, at: str) -> Fate:
-        """Of a task, in a chunk of the first half of its partition."""
-        return Fate(what, at, str(self.folder / "marker"), self.dice.randint(0, self.records // 6))
+        """Of a task, in a chunk of the first half of its partition; in batch mode, in one of the first batches."""
+        beyond = self.records // 6 if self.order.mode == PARTITION else BATCHES // 2
+        return Fate(what, at, str(self.folder / "marker"), self.dice.randint(0, beyond))
 
     def a_point(self) -> str:
-        return self.dice.choice(["before", self.order.out.between[self.order.word], "after"])
+        between = [self.order.out.between[self.order.word]] if self.order.mode == PARTITION else []
+        return self.dice.choice(["before", *between, "after"])
 
 
 Fault: TypeAlias = Callable[[World], int]
@@ -243,8 +246,8 @@ def notes_deleted(world: World, delete: Callable[[Path], None], shows: Callable[
 
 
 def is_replayed(before: BatchDone, after: BatchDone) -> bool:
-    """The same batch again: all its rows were there, and were dropped."""
-    return after.batch == before.batch and after.dropped == before.rows + before.dropped > 0
+    """The same batch again, and nothing was written: all its rows were there."""
+    return after.batch == before.batch and after.rows == 0 < before.rows + before.dropped
 
 
 def begins_anew(_before: BatchDone, after: BatchDone) -> bool:

@@ -22,7 +22,6 @@ from kept.spark.staging import Staged, StagingLost
 from tests.conftest import Eventually
 from tests.spark.batches import (
     Dying,
-    DyingInTasks,
     Groups,
     PowerCut,
     both_sides,
@@ -38,7 +37,7 @@ from tests.spark.batches import (
     windows,
 )
 from tests.spark.test_partition_mode import WORDS, promised
-from tests.spark.things import Out, OutKafka, OutPostgres, beside, each_once, fill, out_of, pipeline, records
+from tests.spark.things import Faulty, Out, OutKafka, OutPostgres, beside, each_once, fill, out_of, pipeline, records
 
 CHANGES = {"emit": Emit.CHANGES}
 
@@ -299,7 +298,7 @@ def test_a_task_that_dies_when_it_has_put_its_rows_aside_leaves_every_row_once(
     out = out_of(request, into)
     transform = spread if into == "postgres" else spread_records
     marker = tmp_path / "died"
-    pipeline(cluster, topic, DyingInTasks(out.sink, str(marker)), exactly, spark, transform=transform).run()
+    pipeline(cluster, topic, Faulty(out.sink, "after", marker), exactly, spark, transform=transform).run()
     assert marker.exists()
     assert out.held() == both_sides(30)
 

@@ -13,21 +13,22 @@ from tests.spark.faults import FAULTS, Means, begins_anew, is_replayed, notes_de
 from tests.spark.proof import code, made, played, runs
 from tests.spark.things import each_once
 from tests.spark.turns import Run
-from tests.spark.verdicts import PLANNED
+from tests.spark.verdicts import BATCH, PARTITION, PLANNED
 
 
 @pytest.mark.parametrize(
-    ("fault", "sink", "word", "struck"),
+    ("fault", "sink", "word", "mode", "struck"),
     [
-        ("commits-deleted", "postgres", "exactly-once", 2),
-        ("task-killed-between", "kafka", "at-least-once", 1),
+        ("commits-deleted", "postgres", "exactly-once", PARTITION, 2),
+        ("task-killed-between", "kafka", "at-least-once", PARTITION, 1),
+        ("task-killed-after", "kafka", "exactly-once", BATCH, 1),
     ],
 )
 def test_a_sample_of_the_proof_holds(
-    cluster: Cluster, spark: SparkSession, tmp_path: Path, fault: str, sink: str, word: str, struck: int
+    cluster: Cluster, spark: SparkSession, tmp_path: Path, fault: str, sink: str, word: str, mode: str, struck: int
 ) -> None:
     with Means(cluster, lambda: spark, tmp_path, {}) as means:
-        verdict = played(Run(fault, sink, word, seed=1, records=3000), means, tmp_path / "world")
+        verdict = played(Run(fault, sink, word, 1, 3000, mode), means, tmp_path / "world")
     print(verdict)
     assert verdict.word_for_it == "holds", verdict
     assert verdict.struck == struck, "each time that it was to strike it was seen to"
@@ -63,5 +64,6 @@ def test_only_files_that_a_pipeline_may_use_make_its_code(tmp_path: Path) -> Non
 
 def test_every_fault_sink_and_guarantee_is_in_the_proof() -> None:
     planned = list(runs(range(10), [], 100))
-    assert len(planned) == (len(FAULTS) * 2 - 1) * (10 + 3 + 3) == PLANNED
-    assert len({run[:4] for run in planned}) == len(planned)
+    of_each = len(FAULTS) * 2 - 1
+    assert len(planned) == of_each * (10 + 3 + 3) + (of_each - 2) * 10 == PLANNED
+    assert len({run.key for run in planned}) == len(planned)

@@ -22,7 +22,7 @@ from kept.spark.staging import Staging
 from tests.conftest import Eventually
 from tests.spark.batches import spread
 from tests.spark.test_source import made_anew
-from tests.spark.things import FaultyDriver, each_once, fill, out_of, pipeline
+from tests.spark.things import AroundDriver, each_once, fill, out_of, pipeline
 
 BOTH = pytest.mark.parametrize("into", ["postgres", "kafka"])
 
@@ -39,11 +39,12 @@ class Meanwhile:
         return self.inner.buries_in
 
     def open(self, pipeline: str, guarantee: Guarantee, dead_letters: DeadLetterPlace | None = None) -> DriverSink:
-        return MeanwhileDriver(self.inner.open(pipeline, guarantee, dead_letters), self)  # type: ignore[arg-type]
+        return MeanwhileDriver(self.inner.open(pipeline, guarantee, dead_letters), self)
 
 
-class MeanwhileDriver(FaultyDriver):
-    fault: Meanwhile  # type: ignore[assignment]
+@dataclass
+class MeanwhileDriver(AroundDriver):
+    fault: Meanwhile
 
     def for_tasks(self) -> TaskSink:
         self.fault.happens()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import psycopg
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +28,7 @@ from kept.spark import POSITION, Limits, UntilEnd
 from kept.spark.dead_letters import DeadLetterPlace
 from kept.spark.kafka_moves import Moves
 from kept.spark.sinks import Assignment, Done, DriverSink, PartWriter, Rows, Sink, TaskSink, Written
-from kept.spark.staging import Staged, Staging
+from kept.spark.staging import Staged, StageWriter, Staging
 from kept.stores import Birth, Part, Seed
 from tests.spark.fates import Act, die_there
 
@@ -70,6 +71,11 @@ def values(frame: DataFrame) -> DataFrame:
 def records(frame: DataFrame) -> DataFrame:
     """Key and value as they are, and the place."""
     return frame.select("key", "value", *POSITION)
+
+
+def dealt_anew(transform: Transform) -> Transform:
+    """The same rows without their places, shuffled: such a plan needs batch mode."""
+    return lambda frame: transform(frame).drop(*POSITION).repartition(3)
 
 
 def pipeline(
@@ -202,11 +208,15 @@ def read_all(bootstrap: str, topic: str) -> list[bytes]:
     return found
 
 
+NOWHERE = "nowhere"
+
+
 @dataclass(frozen=True)
 class Faulty:
     """A sink around another: a task that comes to `at`, with a chunk that ends beyond an offset, meets its fate.
 
-    By default the first one dies there, once; the file says that it did.
+    By default the first one dies there, once; the file says that it did. In batch mode rows are put aside there, and
+    `beyond` is a number of batches that are let pass.
     """
 
     inner: Sink
@@ -224,11 +234,10 @@ class Faulty:
 
 
 @dataclass
-class FaultyDriver:
-    """Everything as the inner one, but what travels to the tasks."""
+class AroundDriver:
+    """Everything as the inner one."""
 
     inner: DriverSink
-    fault: Faulty
 
     def shaped(self, frame: DataFrame) -> DataFrame:
         return self.inner.shaped(frame)
@@ -246,9 +255,7 @@ class FaultyDriver:
         return self.inner.take_over(parts)
 
     def for_tasks(self) -> TaskSink:
-        return FaultyTasks(
-            self.inner.for_tasks(), self.fault.at, str(self.fault.once), self.fault.act, self.fault.beyond
-        )
+        return self.inner.for_tasks()
 
     def close_ranges(self, done: Sequence[Done]) -> Mapping[Part, Progress]:
         return self.inner.close_ranges(done)
@@ -270,6 +277,24 @@ class FaultyDriver:
 
     def close(self) -> None:
         self.inner.close()
+
+
+@dataclass
+class FaultyDriver(AroundDriver):
+    """What travels to the tasks is faulty."""
+
+    fault: Faulty
+    batches: int = 0
+
+    def for_tasks(self) -> TaskSink:
+        return FaultyTasks(
+            self.inner.for_tasks(), self.fault.at, str(self.fault.once), self.fault.act, self.fault.beyond
+        )
+
+    def staging(self) -> Staging:
+        self.batches += 1
+        at = self.fault.at if self.batches > self.fault.beyond else NOWHERE
+        return FaultyStaging(self.inner.staging(), at, str(self.fault.once), self.fault.act)
 
 
 @dataclass(frozen=True)
@@ -324,6 +349,35 @@ class FaultyPart:
             return step(*arguments, **named)
 
         return counted
+
+    def _come_to(self, here: str) -> None:
+        self.fault.act(self.fault.once, here == self.fault.at)
+
+
+@dataclass(frozen=True)
+class FaultyStaging:
+    inner: Staging
+    at: str
+    once: str
+    act: Act
+
+    def open(self, task: int) -> StageWriter:
+        return FaultyStageWriter(self.inner.open(task), self)
+
+
+@dataclass(frozen=True)
+class FaultyStageWriter:
+    inner: StageWriter
+    fault: FaultyStaging
+
+    def write(self, name: str, first: int, rows: pa.Table) -> object:
+        self._come_to("before")
+        place = self.inner.write(name, first, rows)
+        self._come_to("after")
+        return place
+
+    def close(self) -> None:
+        self.inner.close()
 
     def _come_to(self, here: str) -> None:
         self.fault.act(self.fault.once, here == self.fault.at)

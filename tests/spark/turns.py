@@ -8,6 +8,7 @@ from threading import Condition, Thread
 from typing import NamedTuple
 
 from tests.spark.faults import EVERYTHING, NEEDS
+from tests.spark.verdicts import PARTITION, Key
 
 
 class Run(NamedTuple):
@@ -18,6 +19,11 @@ class Run(NamedTuple):
     word: str
     seed: int
     records: int
+    mode: str = PARTITION
+
+    @property
+    def key(self) -> Key:
+        return self.fault, self.sink, self.word, self.mode, self.seed
 
 
 class Turns:

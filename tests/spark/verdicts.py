@@ -6,12 +6,14 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import NamedTuple
+from itertools import product
+from typing import NamedTuple, TypeAlias
 
 PAGE = """\
 # Faults under Spark, and what became of the records
 
-Every run is a pipeline on Spark (partition mode) from a full topic into a sink of its own, and one fault in the midst.
+Every run is a pipeline on Spark from a full topic into a sink of its own, and one fault in the midst. In batch mode its
+rows are shuffled on the way.
 Then a reader that knows nothing of kept counts what is in the sink. `struck` says how often the fault has hit: a run
 that it has missed shows nothing. At most and at least once may lose or repeat one batch each time (`allowed`), exactly
 once nothing. `stopped` says how often a pipeline has ended with an error of kept, and was started again. Runs share a
@@ -27,8 +29,13 @@ it was made: a hash of the files of `src/kept` that a pipeline may use (all but 
 """
 
 
-PLANNED, VOLUME = 336, 100_000
-"""Every fault, sink and guarantee: ten seeds for exactly once, three for the others; and how many records each."""
+PARTITION, BATCH = "partition", "batch"
+"""The modes of a pipeline."""
+PLANNED, VOLUME = 526, 100_000
+"""Every fault, sink and guarantee: ten seeds for exactly once, in both modes, three for the others; and how many
+records each."""
+Key: TypeAlias = tuple[str, str, str, str, int]
+"""Fault, sink, guarantee, mode and seed: what is run once."""
 
 
 class Counts(NamedTuple):
@@ -70,10 +77,11 @@ class Verdict:
     versions: Mapping[str, str] = field(default_factory=dict)
     code: str = ""
     """A hash of the product's files; of the first lines it was not written down."""
+    mode: str = PARTITION
 
     @property
-    def key(self) -> tuple[str, str, str, int]:
-        return self.fault, self.sink, self.word, self.seed
+    def key(self) -> Key:
+        return self.fault, self.sink, self.word, self.mode, self.seed
 
     @property
     def word_for_it(self) -> str:
@@ -94,7 +102,8 @@ class Verdict:
     def __str__(self) -> str:
         stopped = f", stopped by {', '.join(self.stopped)}" if self.stopped else ""
         return (
-            f"{self.word_for_it}: {self.fault}, {self.sink}, {self.word}, seed {self.seed}: {self.records} records, "
+            f"{self.word_for_it}: {self.fault}, {self.sink}, {self.word}, {self.mode} mode, seed {self.seed}: "
+            f"{self.records} records, "
             f"{self.found} found, {self.lost} lost, {self.twice} twice, {self.strange} never sent; "
             f"struck {self.struck}{stopped}; {self.seconds:.0f} s"
         )
@@ -107,7 +116,7 @@ class Verdict:
         return Verdict(**json.loads(line))
 
 
-def latest(lines: Iterable[str], code: str) -> dict[tuple[str, str, str, int], Verdict]:
+def latest(lines: Iterable[str], code: str) -> dict[Key, Verdict]:
     """The last verdict of each run that was made by this code."""
     return {verdict.key: verdict for verdict in map(Verdict.of, filter(str.strip, lines)) if verdict.code == code}
 
@@ -131,13 +140,13 @@ def page(lines: Sequence[str]) -> str:
     parts[-1] += f"**{whole} of {PLANNED} planned runs of {VOLUME:,} records were made**, and "
     parts[-1] += f"{len(verdicts) - whole} with fewer records; the others are missing."
     parts[-1] += f" {len(every) - len(made)} runs of other code do not count.\n" if len(every) > len(made) else "\n"
-    for word in ("exactly-once", "at-least-once", "at-most-once"):
+    for word, mode in product(("exactly-once", "at-least-once", "at-most-once"), (PARTITION, BATCH)):
         groups: dict[tuple[str, str], list[Verdict]] = {}
         for each in sorted(verdicts, key=lambda each: each.key):
-            if each.word == word:
+            if (each.word, each.mode) == (word, mode):
                 groups.setdefault((each.fault, each.sink), []).append(each)
         if groups:
-            parts += [f"## {word}\n", _HEAD, *(_row(*group, runs) for group, runs in groups.items()), ""]
+            parts += [f"## {word}, {mode} mode\n", _HEAD, *(_row(*group, runs) for group, runs in groups.items()), ""]
     harmed = [f"- {each}" for each in verdicts if each.word_for_it != "holds"]
     harmed += [f"- before it was run again: {each}" for each in made if each not in verdicts and each.is_violated]
     parts += ["## Not held, or not shown\n", *(harmed or ["None."]), ""]

@@ -8,6 +8,7 @@ A fresh client has a fresh epoch, and the broker turns the late copy away.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -18,6 +19,7 @@ from confluent_kafka import Producer as Client
 from kept.errors import FixConfiguration, KeptError, TryAgain
 
 CONNECTS_WITHIN = 10.0
+SLICE = 0.1
 GRACE = 1.0
 """So much longer than its own time-out a call may take: the client's own error says more than ours."""
 QUICK: Mapping[str, object] = {"log_level": 0, "reconnect.backoff.ms": 1}
@@ -66,6 +68,23 @@ def fenced_client(settings: Mapping[str, object], within: float, expects: Iterab
     except KafkaException as failure:
         raise _not_fenced(failure.args[0]) from failure
     return client
+
+
+def flushed(client: Client, within: float) -> int:
+    """Wait until it is reported what became of every record; how many reports are missing when the time is over.
+
+    A client beyond repair, because it was fenced, say, raises that once, by whichever of its calls comes next; what its
+    reports tell, and a commit, tells it better. In slices, so that Ctrl-C gets through; and in a longer call the client
+    would go on to bring reports in with that error raised, and break with a SystemError.
+    """
+    deadline = time.monotonic() + within
+    while True:
+        try:
+            left = int(client.flush(min(SLICE, within)))
+        except KafkaException:
+            left = len(client)
+        if not left or time.monotonic() >= deadline:
+            return left
 
 
 def put_offsets(client: Client, offsets: Sequence[TopicPartition], group: object, within: float) -> None:

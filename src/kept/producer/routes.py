@@ -10,6 +10,7 @@ from confluent_kafka import Producer as Client
 
 from kept.errors import FixConfiguration
 from kept.producer.book import Book
+from kept.producer.clients import flushed
 from kept.producer.delivery import Delivery
 
 REPORTS_EVERY = 100
@@ -49,7 +50,7 @@ class ClientRoute:
 
     def flush(self, timeout: float) -> int:
         """Wait so long for reports; how many are still missing."""
-        return 0 if (client := self.client) is None else int(client.flush(timeout))
+        return 0 if (client := self.client) is None else flushed(client, timeout)
 
 
 def _produce_after_close(*_content: object, **_more: object) -> None:

@@ -177,13 +177,7 @@ class Producer:
 
     def flush(self, timeout: float = 60.0) -> int:
         """Wait until nothing is under way; how many records still are when the time is over."""
-        route = self._route
-        if route is None:
-            return self._joining.flush(timeout)
-        deadline = time.monotonic() + timeout
-        while (left := route.flush(min(0.1, timeout))) and time.monotonic() < deadline:
-            pass  # in slices, so that Ctrl-C gets through
-        return left
+        return (self._route or self._joining).flush(timeout)
 
     def close(self, timeout: float = 60.0) -> None:
         """Flush, and say so when records are left under way, or failed without anybody having asked."""

@@ -16,7 +16,7 @@ from confluent_kafka import Producer as Client
 from kept.consumer.outgoing import Ended, Output, Refused, Reports, Transaction
 from kept.errors import FixConfiguration, KeptError, NotPersisted, OutcomeUnknown
 from kept.guarantees import AtMostOnce, Guarantee
-from kept.producer.clients import make_client
+from kept.producer.clients import flushed, make_client
 from kept.producer.fates import error_of, is_refused_together
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class _Sender:
                 _produced(self._client, record)
             except KafkaException as failure:
                 failed.append(error_of(failure.args[0], record.topic, may_have_been_resent=False))
-        if self._client.flush(DELIVERED_WITHIN):
+        if flushed(self._client, DELIVERED_WITHIN):
             failed.append(_late())
         return list(failed)
 
@@ -210,7 +210,7 @@ class _Sender:
             except (TypeError, ValueError) as error:
                 what = f"{record!r} cannot be sent: {error}"
                 refused.append((number, NotPersisted(what, way_out="send bytes or text", retriable=False)))
-        if self._client.flush(DELIVERED_WITHIN):
+        if flushed(self._client, DELIVERED_WITHIN):
             failed.append(_late())
         return sorted(refused, key=lambda each: each[0]), failed
 

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from kept.consumer.faults import is_passing, reading_error
 from kept.errors import KeptError, OutcomeUnknown
 from kept.guarantees import only_asks
-from kept.producer.clients import make_client
+from kept.producer.clients import flushed, make_client
 from kept.producer.fates import error_of
 from kept.progress import staging_is_whole
 from kept.spark.staging import Staged, StagingLost
@@ -88,7 +88,7 @@ class KafkaStageWriter:
 
         for number, part in enumerate(parts(rows)):
             self._send(part, f"{name} {number}".encode(), hear)
-        if self._client.flush(STAGED_WITHIN):
+        if flushed(self._client, STAGED_WITHIN):
             failed.append(OutcomeUnknown("not every row was put aside in time", way_out="see that the brokers run"))
         if failed:
             raise failed[0]
