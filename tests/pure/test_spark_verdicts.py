@@ -63,7 +63,7 @@ def test_only_runs_of_one_code_are_counted_together() -> None:
     assert [each.seed for each in latest(lines, "newer").values()] == [5]
     assert of_code(lines, "older") == lines[:1]
     text = page(lines)
-    assert "Code: `newer`. **0 of 526" in text
+    assert "Code: `newer`. **0 of 393" in text
     assert "and 1 with fewer records" in text
     assert "1 runs of other code do not count" in text
     assert "violated" not in text
